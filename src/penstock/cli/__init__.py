@@ -1,0 +1,1 @@
+"""Words → calls. One file per verb; decides nothing."""

@@ -1,0 +1,73 @@
+"""Work in processes of this machine.
+
+Spawned, never forked. A worker does one thing on one core, leaves Ctrl-C to its parent, and dies with it: no run
+can find the workers of an earlier, killed run still writing.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+
+_ONE_THREAD = {
+    name: "1" for name in ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+} | {"TOKENIZERS_PARALLELISM": "false"}
+_PR_SET_PDEATHSIG = 1
+
+
+@contextmanager
+def process_pool(num_workers: int) -> Iterator[Executor]:
+    """An executor over `num_workers` processes. Leaving it early ends them at once."""
+    before = set(multiprocessing.active_children())
+    with _environment(_ONE_THREAD):
+        pool = ProcessPoolExecutor(
+            num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_become_worker, initargs=(os.getpid(),)
+        )
+        # Processes inherit the environment when they start, which is at the first submissions.
+        for future in [pool.submit(os.getpid) for _ in range(num_workers)]:
+            future.add_done_callback(lambda _: None)
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - before:
+            child.kill()
+            child.join()
+        raise
+
+
+def _become_worker(parent: int) -> None:
+    # The parent decides what Ctrl-C means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    kept = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

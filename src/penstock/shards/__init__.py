@@ -1,0 +1,1 @@
+"""Tokens ↔ bytes on disk: layout, manifest, writer, reader, checksums."""

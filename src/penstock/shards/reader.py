@@ -1,0 +1,143 @@
+"""A dataset on disk → tokens.
+
+Opens shards when they are first touched, so that ten thousand of them cost one manifest. Checks sizes on opening;
+`penstock.shards.verify` checks every byte.
+"""
+
+import json
+import mmap
+from bisect import bisect_right
+from collections import OrderedDict
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from penstock.errors import ChecksumError, DatasetError
+from penstock.shards.index import Index, read_index
+from penstock.shards.layout import index_name
+from penstock.shards.manifest import Manifest, Shard, read_manifest
+
+_BLOCKS_KEPT = 16
+"""Decompressed blocks that an open compressed shard remembers."""
+
+
+class ShardReader:
+    """One shard: its tokens and its documents. Compressed shards are read block by block."""
+
+    def __init__(self, directory: Path, shard: Shard, dtype: np.dtype[Any]) -> None:
+        self.path = directory / shard.name
+        self.shard = shard
+        self._dtype = dtype
+        _check_size(self.path, shard.stored_bytes)
+        _check_size(directory / index_name(shard.name), shard.index_bytes)
+        self.index: Index = read_index(directory / index_name(shard.name))
+        if (self.index.num_tokens, self.index.num_documents) != (shard.num_tokens, shard.num_documents):
+            raise DatasetError(
+                f"{self.path}: its index counts {self.index.num_tokens} tokens, the manifest {shard.num_tokens}; "
+                "prepare or pull it again"
+            )
+        if self.index.token_bytes != dtype.itemsize:
+            raise DatasetError(f"{self.path}: its index has {self.index.token_bytes} bytes a token, the manifest {dtype}")
+        self._stored = _mapped(self.path, shard.stored_bytes)
+        self._blocks: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
+
+    def tokens(self, start: int, stop: int) -> NDArray[Any]:
+        """Tokens `start` up to `stop`. A view of the file where the shard is not compressed."""
+        if not 0 <= start <= stop <= self.index.num_tokens:
+            raise IndexError(f"tokens {start}:{stop} of {self.path}, which has {self.index.num_tokens}")
+        if not self.shard.compressed:
+            size = self._dtype.itemsize
+            return self._stored[start * size : stop * size].view(self._dtype)
+        size, block = self._dtype.itemsize, self.index.block_bytes
+        first, last = start * size // block, -(-stop * size // block)
+        parts = [self.block(i) for i in range(first, last)]
+        data = np.concatenate(parts) if parts else np.empty(0, np.uint8)
+        offset = start * size - first * block
+        return data[offset : offset + (stop - start) * size].view(self._dtype)
+
+    def document(self, number: int) -> NDArray[Any]:
+        """The tokens of the document `number` of this shard, its EOS included."""
+        ends = self.index.document_ends
+        return self.tokens(int(ends[number - 1]) if number else 0, int(ends[number]))
+
+    def block(self, number: int) -> NDArray[np.uint8]:
+        """The bytes of one block, decompressed, not verified."""
+        size = self.index.block_bytes
+        total = self.index.num_tokens * self._dtype.itemsize
+        expected = min(size, total - number * size)
+        if not self.shard.compressed:
+            return self._stored[number * size : number * size + expected]
+        if number in self._blocks:
+            self._blocks.move_to_end(number)
+            return self._blocks[number]
+        ends = self.index.frame_ends
+        if ends is None:
+            raise DatasetError(f"{self.path}: is compressed, but its index has no frames; prepare or pull it again")
+        frame = self._stored[int(ends[number - 1]) if number else 0 : int(ends[number])]
+        try:
+            # The declared size bounds what is written: a frame that claims more is refused, not inflated.
+            if zstandard.frame_content_size(frame.tobytes()[:32]) != expected:
+                raise zstandard.ZstdError("wrong size in the frame's header")
+            data = zstandard.ZstdDecompressor().decompress(frame.tobytes())
+        except zstandard.ZstdError as error:
+            raise ChecksumError(f"{self.path}: block {number} does not decompress ({error}); pull it again") from error
+        block = np.frombuffer(data, np.uint8)
+        self._blocks[number] = block
+        if len(self._blocks) > _BLOCKS_KEPT:
+            self._blocks.popitem(last=False)
+        return block
+
+
+class ShardSet:
+    """A dataset in a directory: its manifest, and its shards when they are asked for."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+        self.manifest: Manifest = read_manifest(self.directory)
+        self._open: dict[str, ShardReader] = {}
+        self._ends = list(accumulate(shard.num_documents for shard in self.manifest.shards))
+
+    @property
+    def num_documents(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def reader(self, shard: Shard) -> ShardReader:
+        """The open shard; opening is done once."""
+        if shard.name not in self._open:
+            self._open[shard.name] = ShardReader(self.directory, shard, self.manifest.dtype)
+        return self._open[shard.name]
+
+    def locate(self, document: int) -> tuple[ShardReader, int]:
+        """The shard that holds document `document` of the whole dataset, and its number there."""
+        if not 0 <= document < self.num_documents:
+            raise DatasetError(f"{self.directory}: no document {document}; it has {self.num_documents}, numbered from 0")
+        at = bisect_right(self._ends, document)
+        before = self._ends[at - 1] if at else 0
+        return self.reader(self.manifest.shards[at]), document - before
+
+    def sources(self) -> list[dict[str, Any]]:
+        """Where the documents came from: path, size and fingerprint of every input."""
+        path = self.directory / self.manifest.sources.file
+        _check_size(path, self.manifest.sources.num_bytes)
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def _check_size(path: Path, expected: int) -> None:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path}: is in the manifest but not on disk; prepare or pull the dataset again") from error
+    if size != expected:
+        raise DatasetError(f"{path}: {size} bytes, the manifest says {expected}; prepare or pull the dataset again")
+
+
+def _mapped(path: Path, num_bytes: int) -> NDArray[np.uint8]:
+    # A plain array over the mapping: slices of np.memmap cost twice as much.
+    if num_bytes == 0:
+        return np.empty(0, np.uint8)
+    with open(path, "rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

@@ -1,0 +1,1 @@
+"""Files → documents → shards: sources, clean, dedup, tokenize, split, prepare."""

@@ -1,0 +1,308 @@
+"""Third stage: clean text → ids, one unit at a time, from files to a file.
+
+What was found to be a duplicate is left out here. The split is not decided yet, only the key that decides it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import polars as pl
+import polars_hash as plh
+import pyarrow as pa
+import pyarrow.ipc
+from numpy.typing import NDArray
+
+from penstock.shards.atomic import replacing
+from penstock.text.dedup import read_drops
+from penstock.text.gather import UnitJob, block_lines, gather_unit, read_pieces, tally_fields, text_bytes, unit_blocks
+from penstock.text.lines import Lines, without_spare_blanks
+from penstock.text.pieces import KEY_CHARACTERS, PieceEncoder
+from penstock.text.sources.block import BEGINS, ENDS, MIDLINE, WHOLE, Tally
+from penstock.text.tokenizers import Tokenizer, tokenizer_from_state
+from penstock.text.work import read_mark, write_mark
+
+_LONG_CHARACTERS: Final = 1 << 20
+"""A longer document is encoded in pieces, so that the tokenizer's memory stays bounded."""
+_FEW_TOKENS: Final = 128
+DOCUMENT_COLUMNS: Final = (("num_tokens", "<i8"), ("key", "<u8"), ("record", "<i8"), ("source", "<i8"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodeJob:
+    """A unit, and what to do with its text."""
+
+    unit: UnitJob
+    gathered: bool
+    """Whether the first stage left clean lines; otherwise the files are read here."""
+    tokenizer_state: Path
+    backend: str | None
+    dtype: str
+    seed: int
+    directory: Path
+    key: str
+    dropped_lines: tuple[Path, ...] = ()
+    dropped_documents: Path | None = None
+    near_duplicates: Path | None = None
+
+    def path(self, suffix: str) -> Path:
+        return self.directory / f"{self.key}{suffix}"
+
+
+@dataclass(slots=True)
+class FinalBlock:
+    """Pieces as they will be encoded; None where nothing is left of one."""
+
+    texts: list[str | None]
+    parts: NDArray[np.uint8]
+    records: NDArray[np.int64]
+    source: int
+    reasons: list[str]
+    """Why a piece has no text, where it has none."""
+
+
+def split_keys(texts: list[str], seed: int) -> NDArray[np.uint64]:
+    """What decides the split of each document: a hash of its content, of its first 262,144 characters if it has more."""
+    heads = [text if len(text) <= KEY_CHARACTERS else text[:KEY_CHARACTERS] for text in texts]
+    frame: Any = pl.DataFrame({"text": pl.Series(heads, dtype=pl.String)})
+    keys: NDArray[np.uint64] = frame.select(plh.col("text").nchash.xxh3_64(seed=seed)).to_series().to_numpy()
+    return keys
+
+
+@lru_cache(maxsize=1)
+def loaded_tokenizer(state: Path, backend: str | None) -> Tokenizer:
+    """The tokenizer, loaded once in each process."""
+    return tokenizer_from_state(state, backend=backend)
+
+
+def encode_unit(job: EncodeJob) -> dict[str, Any]:
+    """Encodes a unit. Its mark says what came out."""
+    tokenizer = loaded_tokenizer(job.tokenizer_state, job.backend)
+    tallies: list[Tally] = []
+    counts: dict[str, int] = {}
+    if job.gathered:
+        _require_lines(job.unit)
+    blocks = _gathered_blocks(job, counts) if job.gathered else _read_blocks(job.unit, tallies, counts)
+    with replacing(job.path(".tokens"), durable=False) as file:
+        out = _UnitEncoder(tokenizer, file, job, counts)
+        for block in blocks:
+            out.add(block)
+        out.finish()
+    with replacing(job.path(".documents"), durable=False) as file:
+        for name, dtype in DOCUMENT_COLUMNS:
+            file.write(np.concatenate([np.empty(0, dtype), *out.columns[name]]).astype(dtype).tobytes())
+    mark = {
+        "num_documents": sum(map(len, out.columns["key"])),
+        "tallies": [tally_fields(tally) for tally in tallies],
+        "sources": [part.source for part in job.unit.unit.parts],
+        "counts": counts,
+        "open": out.open,
+    }
+    return write_mark(job.path(".encoded"), mark, [job.path(".tokens"), job.path(".documents")])
+
+
+def read_documents(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of a unit's documents."""
+    data = path.read_bytes()
+    size = len(data) // 32
+    columns = {}
+    for at, (name, dtype) in enumerate(DOCUMENT_COLUMNS):
+        columns[name] = np.frombuffer(data, dtype, size, 8 * size * at)
+    return columns
+
+
+class _UnitEncoder:
+    """Writes ids in the order of the documents, and remembers the documents."""
+
+    def __init__(self, tokenizer: Tokenizer, file: IO[bytes], job: EncodeJob, counts: dict[str, int]) -> None:
+        self._tokenizer, self._file, self._job, self._counts = tokenizer, file, job, counts
+        self._dtype = np.dtype(job.dtype)
+        self.columns: dict[str, list[NDArray[Any]]] = {name: [] for name, _ in DOCUMENT_COLUMNS}
+        self.open: dict[str, Any] | None = None
+        self._pieces: PieceEncoder | None = None
+        self._where = (0, 0)
+        self._begun_here = True
+        self._unknown = getattr(tokenizer, "unknown_id", None)
+
+    def add(self, block: FinalBlock) -> None:
+        simple = [
+            part == WHOLE and text is not None and 0 < len(text) <= _LONG_CHARACTERS
+            for text, part in zip(block.texts, block.parts.tolist(), strict=True)
+        ]
+        at = 0
+        while at < len(simple):
+            stop = at + 1
+            if simple[at]:
+                while stop < len(simple) and simple[stop]:
+                    stop += 1
+                self._add_whole([text for text in block.texts[at:stop] if text is not None], block, slice(at, stop))
+            else:
+                self._add_piece(block, at)
+            at = stop
+
+    def _add_whole(self, texts: list[str], block: FinalBlock, where: slice) -> None:
+        ids, offsets = self._tokenizer.encode(texts)
+        sizes = np.diff(offsets) + 1
+        out = np.empty(len(ids) + len(texts), self._dtype)
+        if len(ids) > _FEW_TOKENS * len(texts):
+            at = 0
+            for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+                end = at + stop - start
+                out[at:end] = ids[start:stop]
+                out[end] = self._tokenizer.eos_id
+                at = end + 1
+        else:
+            out[:] = np.insert(ids, offsets[1:], self._tokenizer.eos_id)
+        self._write(out)
+        self._remember(sizes, split_keys(texts, self._job.seed), block.records[where], block.source)
+
+    def _add_piece(self, block: FinalBlock, at: int) -> None:
+        text, part = block.texts[at], int(block.parts[at])
+        if part == WHOLE and not text:
+            self._count_dropped(block.reasons[at] or "empty")
+            return
+        if part & BEGINS or self._pieces is None:
+            self._begun_here = bool(part & BEGINS)
+            self._pieces = PieceEncoder(
+                self._tokenizer, self._write, normalize=self._job.unit.normalize, begins=self._begun_here
+            )
+            self._where = (int(block.records[at]), block.source)
+        self._pieces.feed(text, midline=bool(part & MIDLINE))
+        if part & ENDS:
+            if self._begun_here:
+                if self._pieces.end():
+                    self._remember_pieces(self._pieces)
+                else:
+                    self._count_dropped(block.reasons[at] or "duplicate_lines")
+            else:
+                self._pieces.end()
+                self._leave(ends=True, tail="")
+            self._pieces = None
+
+    def finish(self) -> None:
+        """No more text comes: a document that has not ended goes on in the next unit."""
+        if self._pieces is not None:
+            self._leave(ends=False, tail=self._pieces.leave_open())
+
+    def _leave(self, *, ends: bool, tail: str) -> None:
+        pieces = self._pieces
+        assert pieces is not None
+        self._remember_pieces(pieces)
+        self.open = {
+            "begins": self._begun_here,
+            "ends": ends,
+            "head": pieces.head or "",
+            "tail": tail,
+            "all_head": pieces.all_head,
+            "empty": pieces.empty,
+            "prefix": pieces.prefix,
+        }
+
+    def _remember_pieces(self, pieces: PieceEncoder) -> None:
+        record, source = self._where
+        keys = split_keys([pieces.prefix], self._job.seed)
+        self._remember(np.array([pieces.num_tokens]), keys, np.array([record]), source)
+
+    def _remember(self, sizes: NDArray[Any], keys: NDArray[Any], records: NDArray[Any], source: int) -> None:
+        self.columns["num_tokens"].append(sizes)
+        self.columns["key"].append(keys)
+        self.columns["record"].append(records)
+        self.columns["source"].append(np.full(len(sizes), source, np.int64))
+
+    def _count_dropped(self, reason: str) -> None:
+        name = f"dropped_documents:{reason}"
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def _write(self, ids: NDArray[Any]) -> None:
+        if self._unknown is not None:
+            unknown = int(np.count_nonzero(ids == self._unknown))
+            self._counts["unknown_characters"] = self._counts.get("unknown_characters", 0) + unknown
+        self._file.write(memoryview(np.ascontiguousarray(ids, self._dtype).view(np.uint8)))
+
+
+def _read_blocks(job: UnitJob, tallies: list[Tally], counts: dict[str, int]) -> Iterator[FinalBlock]:
+    """Without a first stage: read, clean, done."""
+    counts.update(read_documents=0, read_bytes=0, clean_bytes=0)
+    for source, block in unit_blocks(job, tallies):
+        counts["read_documents"] += int(np.count_nonzero(block.parts & BEGINS))
+        counts["read_bytes"] += (before := text_bytes(block))
+        if job.normalize:
+            lines = block_lines(block, normalize=True)
+            texts = lines.joined()
+            counts["clean_bytes"] += lines.num_bytes
+        else:
+            texts = list(block.texts)
+            counts["clean_bytes"] += before
+        yield FinalBlock(texts, block.parts, block.records, source, ["empty"] * len(texts))
+
+
+def _require_lines(job: UnitJob) -> None:
+    """A unit whose clean text is gone, because an earlier run had encoded it for another purpose, is read again."""
+    mark = read_mark(job.path(".gathered"))
+    lines = job.path(".lines")
+    if mark is None or not lines.exists() or lines.stat().st_size != mark["lines_bytes"]:
+        gather_unit(job)
+
+
+def _gathered_blocks(job: EncodeJob, counts: dict[str, int]) -> Iterator[FinalBlock]:
+    """After the first stage: its clean lines, without the duplicates."""
+    unit = job.unit
+    pieces = read_pieces(unit.path(".pieces"))
+    dropped_lines = np.sort(read_drops(job.dropped_lines, unit.unit.number)).astype(np.int64)
+    reasons = np.full(len(pieces.parts), "", object)
+    reasons[pieces.num_lines == 0] = "empty"
+    for path, reason in ((job.near_duplicates, "near_duplicate"), (job.dropped_documents, "duplicate_document")):
+        if path is not None:
+            reasons[np.isin(pieces.documents, read_drops([path], unit.unit.number))] = reason
+    dead = (reasons == "near_duplicate") | (reasons == "duplicate_document")
+    first_line = first_piece = 0
+    with pa.memory_map(str(unit.path(".lines"))) as source:
+        for batch in pa.ipc.open_stream(source):
+            text = pl.Series("text", pl.from_arrow(batch.column(0)))
+            num_pieces = int(np.searchsorted(pieces.block, pieces.block[first_piece], side="right")) - first_piece
+            rows = slice(first_piece, first_piece + num_pieces)
+            lines = Lines(text, pieces.num_lines[rows])
+            keep = np.ones(len(text), bool)
+            start, stop = np.searchsorted(dropped_lines, [first_line, first_line + len(text)])
+            keep[dropped_lines[start:stop] - first_line] = False
+            yield _without(lines, keep, pieces.parts[rows], dead[rows], reasons[rows], job, counts, pieces.records[rows], int(pieces.sources[first_piece]))
+            first_line += len(text)
+            first_piece += num_pieces
+
+
+def _without(
+    lines: Lines,
+    keep: NDArray[np.bool_],
+    parts: NDArray[np.uint8],
+    dead: NDArray[np.bool_],
+    reasons: NDArray[Any],
+    job: EncodeJob,
+    counts: dict[str, int],
+    records: NDArray[np.int64],
+    source: int,
+) -> FinalBlock:
+    """The block with dropped lines and dead documents taken out, and what that took."""
+    if dead.any():
+        for reason in ("near_duplicate", "duplicate_document"):
+            gone = Lines(lines.text, lines.counts).kept(np.repeat(reasons == reason, lines.counts))
+            _add(counts, f"dropped_bytes:{reason}", gone.num_bytes)
+        keep &= ~np.repeat(dead, lines.counts)
+    num_dropped = int(np.count_nonzero(~keep & ~np.repeat(dead, lines.counts)))
+    if keep.all():
+        texts = lines.joined()
+        return FinalBlock(texts, parts, records, source, [str(reason) for reason in reasons])
+    left = lines.kept(~np.repeat(dead, lines.counts))
+    before = left.num_bytes
+    kept = lines.kept(keep)
+    if job.unit.normalize:
+        kept = without_spare_blanks(kept, parts)
+    _add(counts, "dropped_lines:duplicate_lines", num_dropped)
+    _add(counts, "dropped_bytes:duplicate_lines", before - kept.num_bytes)
+    return FinalBlock(kept.joined(), parts, records, source, [str(reason) or "duplicate_lines" for reason in reasons])
+
+
+def _add(counts: dict[str, int], name: str, more: int) -> None:
+    counts[name] = counts.get(name, 0) + more

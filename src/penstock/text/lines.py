@@ -1,0 +1,105 @@
+"""Documents ↔ lines, in columns.
+
+A line is what stands between newlines. Splitting and joining again gives the same bytes. Knows no files and no
+tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import polars_hash as plh
+from numpy.typing import NDArray
+
+from penstock.text.sources.block import BEGINS, ENDS, MIDLINE
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of some pieces of documents, one column for all of them."""
+
+    text: pl.Series
+    counts: NDArray[np.int64]
+    """How many lines each piece has."""
+
+    @property
+    def pieces(self) -> NDArray[np.int64]:
+        """Which piece each line belongs to."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the text, its newlines included."""
+        return int(self.text.str.len_bytes().sum() or 0) + int(np.maximum(self.counts - 1, 0).sum())
+
+    def kept(self, keep: NDArray[np.bool_]) -> "Lines":
+        """The lines where `keep` is true."""
+        if keep.all():
+            return self
+        counts = np.bincount(self.pieces[keep], minlength=len(self.counts)).astype(np.int64)
+        return Lines(self.text.filter(pl.Series(keep)), counts)
+
+    def joined(self) -> list[str | None]:
+        """The text of each piece; None where no line is left, which is not the same as one blank line."""
+        texts: list[str | None] = [None] * len(self.counts)
+        frame = pl.DataFrame({"piece": self.pieces, "text": self.text})
+        grouped = frame.group_by("piece", maintain_order=True).agg(pl.col("text").str.join("\n"))
+        for piece, text in zip(grouped["piece"].to_list(), grouped["text"].to_list(), strict=True):
+            texts[piece] = text
+        return texts
+
+
+def split_lines(texts: list[str]) -> Lines:
+    """The lines of `texts`. Every text has at least one, if only a blank one."""
+    counts = np.array([text.count("\n") + 1 for text in texts], np.int64)
+    text = pl.Series("text", ["\n".join(texts)], pl.String).str.split("\n").explode()
+    return Lines(text, counts)
+
+
+def blank(lines: Lines) -> NDArray[np.bool_]:
+    """Which lines hold nothing but spaces and tabs."""
+    return (lines.text.str.strip_chars(" \t").str.len_bytes() == 0).to_numpy()
+
+
+def without_spare_blanks(lines: Lines, parts: NDArray[np.uint8]) -> Lines:
+    """At most one blank line in a row, none at either end of a document."""
+    counts = lines.counts
+    if not len(lines.text):
+        return lines
+    is_blank = (lines.text.str.len_bytes() == 0).to_numpy()
+    has = counts > 0
+    firsts = (np.cumsum(counts) - counts)[has]
+    after_blank = np.empty_like(is_blank)
+    after_blank[1:] = is_blank[:-1]
+    # What stands before a document's first line counts as blank, so that leading blank lines go.
+    after_blank[firsts] = parts[has] & BEGINS != 0
+    keep = ~(is_blank & after_blank)
+    numbers = np.arange(len(is_blank))
+    last_full = np.maximum.reduceat(np.where(is_blank, -1, numbers), firsts)
+    last_full = np.where(parts[has] & ENDS != 0, last_full, len(is_blank))
+    keep &= ~is_blank | (numbers < np.repeat(last_full, counts[has]))
+    return lines.kept(keep)
+
+
+def comparable(lines: Lines, parts: NDArray[np.uint8], *, after_midline: bool) -> NDArray[np.bool_]:
+    """Which lines can be duplicates: those that are not blank and not cut in two. `after_midline`: the first is a rest."""
+    can = ~blank(lines)
+    ends = np.cumsum(lines.counts)
+    cut = np.flatnonzero((parts & MIDLINE != 0) & (lines.counts > 0))
+    can[ends[cut] - 1] = False
+    following = cut + 1
+    following = following[following < len(parts)]
+    can[(ends - lines.counts)[following]] = False
+    if after_midline and len(can):
+        can[0] = False
+    return can
+
+
+def digests(texts: pl.Series) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The 128-bit hash (XXH3) of each text: low and high half."""
+    frame: Any = texts.rename("text").to_frame()
+    whole = frame.select(plh.col("text").nchash.xxh3_128()).to_series()
+    low = whole.cast(pl.UInt64, strict=False, wrap_numerical=True).to_numpy()
+    high = (whole // (1 << 64)).cast(pl.UInt64).to_numpy()
+    return low, high

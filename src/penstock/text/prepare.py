@@ -1,0 +1,453 @@
+"""Text → a dataset: plan, gather, resolve, encode, assemble, publish.
+
+Decides what runs when; workers do the work. Kill it anywhere and run it again: what is finished is not redone, and
+the bytes are those of an undisturbed run, for any number of workers before and after.
+"""
+
+import multiprocessing
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from penstock.engines import Crew, InProcess, process_pool
+from penstock.errors import InputError
+from penstock.shards.atomic import replacing
+from penstock.shards.manifest import Manifest
+from penstock.text.accounts import Accounts
+from penstock.text.config import PrepareConfig
+from penstock.text.dedup import WORKING_BYTES, Items, bucket_ranges, bucket_sizes, write_drops
+from penstock.text.encode import EncodeJob, encode_unit, loaded_tokenizer
+from penstock.text.gather import LINES_SCHEMA, UnitJob, gather_unit, read_pieces
+from penstock.text.planning import Plan, already_done, made_plan
+from penstock.text.preflight import estimate, read_options, require_space, sampled_texts
+from penstock.text.publish import Publisher
+from penstock.text.resolve import ResolveJob, near_duplicates, resolve_documents, resolve_lines, resolve_near
+from penstock.text.sources.block import MIDLINE
+from penstock.text.sources.units import UNIT_BYTES, Unit
+from penstock.text.tokenizers import Tokenizer, chosen_tokenizer, tokenizer_from_state
+from penstock.text.tokenizers.base import state_text
+from penstock.text.work import Work, fingerprint, read_mark, write_mark
+from penstock.types import Progress, Silence
+
+_BPE_SAMPLE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """What `prepare` did."""
+
+    manifest: Manifest
+    already_there: bool
+    """Whether the dataset was finished before, so that nothing had to be done."""
+
+
+def prepare(config: PrepareConfig, *, progress: Progress | None = None, unit_bytes: int = UNIT_BYTES) -> Prepared:
+    """Makes the dataset that `config` describes, or finishes it, or finds it finished."""
+    progress = progress or Silence()
+    work = Work(config.out_dir)
+    done = already_done(config)
+    if done is not None:
+        work.remove()
+        return Prepared(manifest=done, already_there=True)
+    with _removed_if_unused(config.out_dir, work), work.locked():
+        work.discard_partials()
+        plan = made_plan(config, work, progress, unit_bytes=unit_bytes)
+        if not plan.files:
+            assert plan.base is not None
+            work.remove()
+            return Prepared(manifest=plan.base, already_there=True)
+        num_workers = min(config.num_workers(), max(1, len(plan.units) + len(plan.old)))
+        if num_workers < min(config.workers, len(plan.units)):
+            progress.warn(f"{num_workers} workers instead of {config.workers}: no more fit into --max_memory {config.max_memory}")
+        with _engine(num_workers) as engine:
+            manifest = _Run(plan, work, engine, num_workers, progress).dataset()
+    work.remove()
+    return Prepared(manifest=manifest, already_there=False)
+
+
+@contextmanager
+def _engine(num_workers: int) -> Iterator[Executor]:
+    if num_workers == 1 or multiprocessing.current_process().daemon:
+        yield InProcess()
+    else:
+        with process_pool(num_workers) as pool:
+            yield pool
+
+
+@contextmanager
+def _removed_if_unused(out_dir: Path, work: Work) -> Iterator[None]:
+    """A run that is refused at once leaves no trace."""
+    existed = out_dir.exists()
+    worked = work.root.exists()
+    try:
+        yield
+    except BaseException:
+        if not worked and not (work.root / "plan.json").exists():
+            shutil.rmtree(work.root, ignore_errors=True)
+            if not existed and out_dir.exists() and not any(out_dir.iterdir()):
+                out_dir.rmdir()
+        raise
+
+
+class _Run:
+    """One run over a plan. Holds what the stages hand on."""
+
+    def __init__(self, plan: Plan, work: Work, engine: Executor, num_workers: int, progress: Progress) -> None:
+        self._plan, self._work, self._progress = plan, work, progress
+        self._engine, self._num_workers = engine, num_workers
+        self._accounts = Accounts(plan)
+        self._warnings: list[str] = []
+        self._read_dir = work.path("read", ".").parent
+        self._encoded_dir = work.path("encoded", ".").parent
+        self._jobs = [*self._old_jobs(), *map(self._unit_job, plan.units)]
+
+    def dataset(self) -> Manifest:
+        """Everything, from the inputs to the manifest."""
+        plan = self._plan
+        if plan.tokenization == "char" and plan.base is None:
+            self._gather()
+            tokenizer, state = self._tokenizer()
+        else:
+            tokenizer, state = self._tokenizer()
+        dtype = self._dtype(tokenizer)
+        expected = estimate(plan, tokenizer, self._work, token_bytes=np.dtype(dtype).itemsize)
+        require_space(expected, plan.config.out_dir)
+        self._progress.note(
+            f"{len(plan.files):,} files, {plan.num_bytes / 1e6:,.1f} MB: about {expected.num_tokens:,} tokens in "
+            f"{expected.num_shards:,} shards, {expected.shard_bytes / 1e6:,.1f} MB; at most {expected.disk_bytes / 1e6:,.1f} MB "
+            f"of disk while preparing, {expected.free_bytes / 1e9:,.1f} GB free"
+        )
+        drops = _Drops()
+        if plan.staged:
+            self._gather()
+            drops = self._resolve()
+        return self._encode(tokenizer, state, dtype, drops)
+
+    # Units
+
+    def _unit_job(self, unit: Unit) -> UnitJob:
+        plan, config = self._plan, self._plan.config
+        return UnitJob(
+            unit=unit,
+            files=tuple((plan.files[part.source], plan.paths[part.source]) for part in unit.parts),
+            options=read_options(plan),
+            normalize=config.normalize,
+            directory=self._read_dir,
+            key=plan.unit_key(unit),
+            compare_lines=config.dedup == "lines",
+            compare_documents=config.dedup == "documents",
+            compare_near=config.near_dedup,
+            collect_characters=plan.tokenization == "char" and plan.base is None,
+        )
+
+    def _old_jobs(self) -> list[UnitJob]:
+        plan, config = self._plan, self._plan.config
+        return [
+            UnitJob(
+                unit=Unit(number, (), 0),
+                files=(),
+                options=read_options(plan),
+                normalize=config.normalize,
+                directory=self._read_dir,
+                key=fingerprint([plan.identity, old.name]),
+                old=old,
+                compare_lines=config.dedup == "lines",
+                compare_documents=config.dedup == "documents",
+                compare_near=config.near_dedup,
+            )
+            for number, old in enumerate(plan.old)
+        ]
+
+    # First stage
+
+    def _gather(self) -> None:
+        if getattr(self, "_gathered", None) is not None:
+            return
+        self._progress.stage("reading", sum(job.unit.num_bytes for job in self._jobs))
+        crew = Crew(self._engine, self._num_workers)
+        marks: dict[int, dict[str, Any]] = {}
+
+        def take(job: UnitJob, mark: dict[str, Any]) -> None:
+            marks[job.unit.number] = mark
+            self._progress.advance(job.unit.num_bytes)
+            if job.old is None:
+                self._accounts.add_read(job.unit.number, mark)
+                self._accounts.add_counts(mark["counts"])
+                self._accounts.check_bad_records(final=False)
+
+        for job in self._jobs:
+            mark = read_mark(job.path(".gathered"))
+            if mark is None:
+                crew.add(job, gather_unit, job)
+            else:
+                take(job, mark)
+        for done in crew.finished():
+            take(done.tag, done.result)
+        self._accounts.check_bad_records(final=True)
+        self._gathered = marks
+
+    # Second stage
+
+    def _resolve(self) -> "_Drops":
+        config = self._plan.config
+        directory = self._work.path("drops", self._plan.fingerprint)
+        mark_path = directory / "resolved"
+        if (mark := read_mark(mark_path)) is not None:
+            return _Drops.from_mark(mark, directory)
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        self._progress.stage("finding duplicates", 0)
+        drops = _Drops()
+        if config.near_dedup:
+            drops.near = directory / "near"
+            pairs = [np.empty((0, 4), np.int64)]
+            for result in self._over_buckets(".near-items", resolve_near, directory, None, config.near_threshold):
+                pairs.append(result)
+            rows = near_duplicates(np.concatenate(pairs))
+            write_drops(drops.near, rows[:, 0], rows[:, 1].astype(np.uint32), len(self._jobs))
+        if config.dedup == "documents":
+            self._add_open_documents()
+            found = list(self._over_buckets(".document-items", resolve_documents, directory, drops.near))
+            drops.documents = directory / "documents"
+            self._join_drops([directory / name for name in _names(found)], drops.documents)
+        if config.dedup == "lines":
+            found = list(self._over_buckets(".line-items", resolve_lines, directory, drops.near))
+            drops.lines = tuple(directory / name for name in _names(found))
+        write_mark(mark_path, drops.mark(), [path for path in drops.paths() if path.parent == directory])
+        return drops
+
+    def _over_buckets(self, suffix: str, function: Any, directory: Path, dead: Path | None, *more: Any) -> Iterator[Any]:
+        sizes = sum((bucket_sizes(job.path(suffix)) for job in self._jobs), np.zeros(256, np.int64))
+        most = max(1 << 16, self._plan.config.dedup_bytes() // WORKING_BYTES)
+        # At least a few ranges for each worker, or some would idle.
+        most = min(most, max(1 << 16, int(sizes.sum()) // (2 * self._num_workers) + 1))
+        crew = Crew(self._engine, self._num_workers)
+        units = tuple(job.directory / job.key for job in self._jobs)
+        for number, buckets in enumerate(bucket_ranges(sizes, most)):
+            out = directory / f"{suffix[1:]}-{number:04d}"
+            job = ResolveJob(buckets=buckets, units=units, out=out, dead_documents=dead)
+            crew.add(out.name, function, job, *more)
+        for done in crew.finished():
+            yield done.result if suffix == ".near-items" else done.tag
+
+    def _add_open_documents(self) -> None:
+        """Documents over several units are hashed here, piece after piece."""
+        import pyarrow as pa
+        import pyarrow.ipc
+
+        state: Any = None
+        glue = ""
+        first: UnitJob | None = None
+        for job in self._jobs:
+            mark = self._gathered[job.unit.number]
+            if mark["begins"] and mark["ends"]:
+                continue
+            pieces = read_pieces(job.path(".pieces"))
+            if mark["begins"]:
+                state, glue, first = xxhash.xxh3_128(), "", job
+            if state is None or first is None:
+                continue
+            with pa.memory_map(str(job.path(".lines"))) as source:
+                lines = pa.ipc.open_stream(source)
+                assert lines.schema == LINES_SCHEMA
+                row = 0
+                for batch in lines:
+                    texts = batch.column(0).to_pylist()
+                    at = 0
+                    while row < len(pieces.parts) and at + pieces.num_lines[row] <= len(texts):
+                        count = int(pieces.num_lines[row])
+                        if count:
+                            state.update((glue + "\n".join(texts[at : at + count])).encode())
+                            glue = "" if pieces.parts[row] & MIDLINE else "\n"
+                        at += count
+                        row += 1
+                        if at == len(texts):
+                            break
+            if mark["ends"]:
+                self._append_document_item(first, state.intdigest())
+                state = None
+
+    def _append_document_item(self, job: UnitJob, value: int) -> None:
+        from penstock.text.dedup import joined_items, read_items, write_items
+
+        path = job.path(".document-items")
+        held = read_items(path, range(256))
+        last = int(read_pieces(job.path(".pieces")).documents[-1])
+        low, high = np.uint64(value & 0xFFFFFFFFFFFFFFFF), np.uint64(value >> 64)
+        if last in held.number:
+            return
+        item = Items(np.array([low]), np.array([high]), np.array([last], np.uint32))
+        write_items(path, joined_items([held, item]))
+
+    def _join_drops(self, paths: list[Path], out: Path) -> None:
+        """One file of dropped documents; a document over several units is dropped in all of them."""
+        from penstock.text.dedup import read_drops
+
+        units: list[int] = []
+        numbers: list[int] = []
+        carried = False
+        for job in self._jobs:
+            mark = self._gathered[job.unit.number]
+            dropped = read_drops(paths, job.unit.number).tolist()
+            if carried and not mark["begins"]:
+                dropped.append(0)
+            pieces = read_pieces(job.path(".pieces"))
+            if len(pieces.parts):
+                last = int(pieces.documents[-1])
+                carried = not mark["ends"] and last in dropped
+            units += [job.unit.number] * len(dropped)
+            numbers += dropped
+        write_drops(out, np.array(units, np.int64), np.array(numbers, np.uint32), len(self._jobs))
+
+    # Third and fourth stage
+
+    def _encode(self, tokenizer: Tokenizer, state: Path, dtype: str, drops: "_Drops") -> Manifest:
+        plan, config = self._plan, self._plan.config
+        self._progress.stage("tokenizing", sum(job.unit.num_bytes for job in self._jobs))
+        publisher = Publisher(plan, self._work, self._accounts, tokenizer, state, dtype)
+        crew = Crew(self._engine, self._num_workers)
+        waiting: dict[int, tuple[EncodeJob, dict[str, Any]]] = {}
+        jobs = [self._encode_job(job, tokenizer, state, dtype, drops) for job in self._jobs if job.old is None]
+        following = len(plan.old)
+
+        def take(job: EncodeJob, mark: dict[str, Any]) -> None:
+            nonlocal following
+            waiting[job.unit.unit.number] = (job, mark)
+            self._progress.advance(job.unit.unit.num_bytes)
+            if not plan.staged:
+                self._accounts.add_read(job.unit.unit.number, mark)
+                self._accounts.check_bad_records(final=False)
+            self._accounts.add_counts(mark["counts"])
+            if plan.staged:
+                # Its clean text has served its purpose.
+                job.unit.path(".lines").unlink(missing_ok=True)
+            while following in waiting:
+                ready, its_mark = waiting.pop(following)
+                for shard in publisher.add_unit(ready, its_mark):
+                    crew.add(shard, *shard.call, soon=True)
+                following += 1
+
+        for job in jobs:
+            if (mark := read_mark(job.path(".encoded"))) is not None:
+                take(job, mark)
+            else:
+                crew.add(job, encode_unit, job)
+        with publisher:
+            for done in crew.finished():
+                if isinstance(done.tag, EncodeJob):
+                    take(done.tag, done.result)
+                else:
+                    publisher.shard_written(done.tag, done.result)
+            self._accounts.check_bad_records(final=True)
+            for shard in publisher.last_shards():
+                crew.add(shard, *shard.call)
+            for done in crew.finished():
+                publisher.shard_written(done.tag, done.result)
+            self._progress.stage("finishing", 0)
+            return publisher.published(self._warnings, self._progress)
+
+    def _encode_job(self, job: UnitJob, tokenizer: Tokenizer, state: Path, dtype: str, drops: "_Drops") -> EncodeJob:
+        plan = self._plan
+        # What is dropped from a unit depends on all the others.
+        scope = plan.fingerprint if plan.staged else job.key
+        return EncodeJob(
+            unit=job,
+            gathered=plan.staged,
+            tokenizer_state=state,
+            backend=tokenizer.backend if tokenizer.backend != "penstock" else None,
+            dtype=dtype,
+            seed=plan.config.seed,
+            directory=self._encoded_dir,
+            key=fingerprint([job.key, scope, dtype, state.name]),
+            dropped_lines=drops.lines,
+            dropped_documents=drops.documents,
+            near_duplicates=drops.near,
+        )
+
+    # Tokenizer
+
+    def _tokenizer(self) -> tuple[Tokenizer, Path]:
+        plan = self._plan
+        if plan.base is not None:
+            state = plan.config.out_dir / plan.base.tokenizer.state.file
+            tokenizer = tokenizer_from_state(state)
+        else:
+            depends = plan.fingerprint if plan.tokenization == "char" or plan.tokenization.startswith("bpe:") else ""
+            state = self._work.path("tokenizer", fingerprint([plan.identity["tokenization"], plan.config.eos_token, depends]) + ".json")
+            if state.exists() and depends:
+                tokenizer = tokenizer_from_state(state)
+            else:
+                if plan.tokenization.startswith("bpe:"):
+                    self._progress.stage(f"training {plan.tokenization}", 0)
+                tokenizer = chosen_tokenizer(
+                    plan.tokenization,
+                    eos_token=plan.config.eos_token,
+                    sample=lambda: sampled_texts(plan, _BPE_SAMPLE_BYTES, most_units=256),
+                    characters=self._characters,
+                )
+                with replacing(state, durable=False) as file:
+                    file.write(state_text(tokenizer).encode())
+        for warning in getattr(tokenizer, "warnings", ()):
+            self._warnings.append(warning)
+        if self._num_workers == 1:
+            return loaded_tokenizer(state, tokenizer.backend if tokenizer.backend != "penstock" else None), state
+        return tokenizer, state
+
+    def _characters(self) -> str:
+        found = {character for mark in self._gathered.values() for character in mark["characters"]}
+        if not found:
+            raise InputError("char tokenization: the inputs hold no text to take characters from")
+        return "".join(sorted(found))
+
+    def _dtype(self, tokenizer: Tokenizer) -> str:
+        config = self._plan.config
+        if self._plan.base is not None:
+            return self._plan.base.token_dtype
+        fits = tokenizer.vocab_size <= 1 << 16
+        if config.token_dtype == "uint16" and not fits:
+            from penstock.errors import ConfigError
+
+            raise ConfigError(
+                f"--token_dtype uint16: {tokenizer.name} has {tokenizer.vocab_size:,} ids, uint16 holds 65,536; "
+                "use auto or uint32"
+            )
+        return "uint16" if config.token_dtype == "uint16" or (config.token_dtype == "auto" and fits) else "uint32"
+
+
+@dataclass(slots=True)
+class _Drops:
+    """Where it is written what is left out."""
+
+    lines: tuple[Path, ...] = ()
+    documents: Path | None = None
+    near: Path | None = None
+
+    def paths(self) -> list[Path]:
+        return [*self.lines, *(path for path in (self.documents, self.near) if path is not None)]
+
+    def mark(self) -> dict[str, Any]:
+        return {
+            "lines": [path.name for path in self.lines],
+            "documents": self.documents.name if self.documents else None,
+            "near": self.near.name if self.near else None,
+        }
+
+    @classmethod
+    def from_mark(cls, mark: dict[str, Any], directory: Path) -> "_Drops":
+        return cls(
+            lines=tuple(directory / name for name in mark["lines"]),
+            documents=directory / mark["documents"] if mark["documents"] else None,
+            near=directory / mark["near"] if mark["near"] else None,
+        )
+
+
+def _names(found: list[str]) -> list[str]:
+    return sorted(found)
+

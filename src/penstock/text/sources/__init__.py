@@ -1,0 +1,1 @@
+"""Files in many formats → blocks of documents."""
