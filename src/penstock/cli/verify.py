@@ -33,7 +33,9 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         print(json_module.dumps(asdict(result) | {"ok": result.ok}))
     elif result.ok:
-        print(f"{arguments.directory}: {result.num_shards:,} shards, {result.num_bytes:,} bytes, all as the manifest says")
+        print(
+            f"{arguments.directory}: {result.num_shards:,} shards, {result.num_bytes:,} bytes, all as the manifest says"
+        )
     else:
         print("\n".join(f"{arguments.directory}/{finding}" for finding in result.findings))
         print(f"{arguments.directory}: {len(result.findings)} problems; prepare or pull the dataset again")

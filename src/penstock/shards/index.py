@@ -76,7 +76,9 @@ def index_bytes(index: Index) -> bytes:
 def parsed_index(data: bytes, *, where: str) -> Index:
     """The index in `data`, or an error: never numbers that do not fit together."""
     if len(data) < _HEADER.size or data[:8] != MAGIC:
-        raise ManifestError(f"{where}: not a shard index (expected it to start with {MAGIC!r}); prepare or pull it again")
+        raise ManifestError(
+            f"{where}: not a shard index (expected it to start with {MAGIC!r}); prepare or pull it again"
+        )
     _, version, block_bytes, num_tokens, num_documents, num_blocks, token_bytes, flags, first_document, reserved = (
         _HEADER.unpack_from(data)
     )

@@ -147,7 +147,9 @@ def read_manifest(directory: Path) -> Manifest:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         if (directory / ".prepare").is_dir():
-            raise DatasetError(f"{directory}: preparation is not finished; run the same `penstock prepare` again") from error
+            raise DatasetError(
+                f"{directory}: preparation is not finished; run the same `penstock prepare` again"
+            ) from error
         what = "has no" if directory.is_dir() else "is not there, so neither is its"
         raise DatasetError(f"{directory}: {what} {MANIFEST}; make one with `penstock prepare`") from error
     return parsed_manifest(data, where=str(path))
@@ -185,7 +187,9 @@ def parsed_manifest(data: bytes, *, where: str) -> Manifest:
         eos_policy=top.text("eos_policy"),
         tokens_per_shard=top.count("tokens_per_shard"),
         block_bytes=top.count("block_bytes"),
-        shards=tuple(_shard(_Fields(row, f"{where}: shard {i}"), np.dtype(dtype).itemsize) for i, row in top.items("shards")),
+        shards=tuple(
+            _shard(_Fields(row, f"{where}: shard {i}"), np.dtype(dtype).itemsize) for i, row in top.items("shards")
+        ),
         sources=_side_file(top.inner("sources")),
         num_sources=top.count("num_sources"),
         stages=tuple(_Fields(row, f"{where}: stage {i}").raw for i, row in top.items("stages")),

@@ -41,7 +41,9 @@ class ShardReader:
                 "prepare or pull it again"
             )
         if self.index.token_bytes != dtype.itemsize:
-            raise DatasetError(f"{self.path}: its index has {self.index.token_bytes} bytes a token, the manifest {dtype}")
+            raise DatasetError(
+                f"{self.path}: its index has {self.index.token_bytes} bytes a token, the manifest {dtype}"
+            )
         self._stored = _mapped(self.path, shard.stored_bytes)
         self._blocks: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
 
@@ -114,7 +116,9 @@ class ShardSet:
     def locate(self, document: int) -> tuple[ShardReader, int]:
         """The shard that holds document `document` of the whole dataset, and its number there."""
         if not 0 <= document < self.num_documents:
-            raise DatasetError(f"{self.directory}: no document {document}; it has {self.num_documents}, numbered from 0")
+            raise DatasetError(
+                f"{self.directory}: no document {document}; it has {self.num_documents}, numbered from 0"
+            )
         at = bisect_right(self._ends, document)
         before = self._ends[at - 1] if at else 0
         return self.reader(self.manifest.shards[at]), document - before

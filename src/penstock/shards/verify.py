@@ -91,7 +91,9 @@ def shard_finding(directory: Path, manifest: Manifest, shard: Shard, *, first_do
             return Finding(file=shard.name, block=number, problem=problem)
         whole.update(block)
     if (got := whole.hexdigest()) != shard.hash:
-        return Finding(file=shard.name, block=None, problem=f"hashes to {got[:12]}, the manifest says {shard.hash[:12]}")
+        return Finding(
+            file=shard.name, block=None, problem=f"hashes to {got[:12]}, the manifest says {shard.hash[:12]}"
+        )
     return None
 
 
@@ -101,7 +103,9 @@ def _side_file_findings(directory: Path, side: SideFile) -> list[Finding]:
     except OSError as error:
         return [Finding(file=side.file, block=None, problem=f"cannot be read ({error.strerror})")]
     if got != side.hash:
-        return [Finding(file=side.file, block=None, problem=f"hashes to {got[:12]}, the manifest says {side.hash[:12]}")]
+        return [
+            Finding(file=side.file, block=None, problem=f"hashes to {got[:12]}, the manifest says {side.hash[:12]}")
+        ]
     return []
 
 

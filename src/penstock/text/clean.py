@@ -7,53 +7,85 @@ Cleaning twice gives the same as cleaning once. Looks at nothing but the text.
 
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from penstock.text.lines import Lines, split_lines, without_spare_blanks
+from penstock.text.lines import Lines, Removal, joined_bytes, lines_of, without_spare_blanks
 
 _NEWLINES: Final = re.compile("\r\n|[\r\x85\u2028\u2029]")
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
-_RARE_UTF8: Final = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
+_RARE_UTF8: Final = (re.compile(rb"\xc2[\x80-\x9f]"), re.compile(rb"\xe2\x80[\xa8\xa9]"))
+_BLANKS: Final = re.compile(rb"[ \t]+")
+_SHORT_RUN: Final = 32
 _TAB, _NEWLINE, _SPACE, _DELETE = 9, 10, 32, 127
 
 
 def cleaned(texts: list[str], parts: NDArray[np.uint8]) -> Lines:
     """The lines of `texts`, clean."""
     texts = [text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
-    joined = "\n".join(texts)
-    data = joined.encode()
-    buffer = np.frombuffer(data, np.uint8)
-    if _has_rare_characters(data, buffer, ascii_only=joined.isascii()):
+    data, ends = joined_bytes(texts)
+    if _has_rare_characters(data):
         texts = [_CONTROLS.sub("", _NEWLINES.sub("\n", text)) for text in texts]
         # Taking a control character out can bring two characters together that compose.
         texts = [text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
-        buffer = np.frombuffer("\n".join(texts).encode(), np.uint8)
-    lines = split_lines(texts)
-    text = _single_spaced(lines.text.str.strip_chars_end(" \t"), buffer)
-    return without_spare_blanks(Lines(text, lines.counts), parts)
+        data, ends = joined_bytes(texts)
+    return without_spare_blanks(lines_of(data, ends, _spare_blanks(data)), parts)
 
 
-def _has_rare_characters(data: bytes, buffer: NDArray[np.uint8], *, ascii_only: bool) -> bool:
-    controls = np.count_nonzero(buffer < _SPACE) - np.count_nonzero(buffer == _NEWLINE) - np.count_nonzero(buffer == _TAB)
+def _has_rare_characters(data: bytes) -> bool:
+    buffer = np.frombuffer(data, np.uint8)
+    controls = (
+        np.count_nonzero(buffer < _SPACE) - np.count_nonzero(buffer == _NEWLINE) - np.count_nonzero(buffer == _TAB)
+    )
     if controls or _DELETE in data:
         return True
-    return not ascii_only and _RARE_UTF8.search(data) is not None
+    return not data.isascii() and any(rare.search(data) for rare in _RARE_UTF8)
 
 
-def _single_spaced(text: pl.Series, buffer: NDArray[np.uint8]) -> pl.Series:
-    """`text` with runs of blanks inside a line made one space. `buffer`: the same lines as bytes, before trimming."""
-    is_blank = (buffer == _SPACE) | (buffer == _TAB)
-    # A run that starts after something else than a newline, and goes on: few lines have one, only those are touched.
-    starts = is_blank[1:-1] & is_blank[2:] & ~is_blank[:-2] & (buffer[:-2] != _NEWLINE)
-    places = np.flatnonzero(starts)
-    if not len(places):
-        return text
-    touched = np.unique(np.searchsorted(np.flatnonzero(buffer == _NEWLINE), places))
-    mended = text.gather(pl.Series(touched)).str.replace_all(r"([^ \t])[ \t]{2,}", "${1} ")
-    source = np.arange(len(text), dtype=np.int64)
-    source[touched] = len(text) + np.arange(len(touched))
-    return pl.concat([text, mended]).gather(pl.Series(source))
+def _spare_blanks(data: bytes) -> Removal | None:
+    """What to take out so that no line ends with blanks and runs of blanks inside lines are one space."""
+    # A newline on either side saves the special cases of the first and last byte.
+    buffer = np.frombuffer(b"\n" + data + b"\n", np.uint8)
+    blank = (buffer == _SPACE) | (buffer == _TAB)
+    newline = buffer == _NEWLINE
+    # Places count from the byte before the text: runs inside a line, single blanks at its end, and blank lines.
+    inside = np.flatnonzero(blank[1:-1] & blank[2:] & ~blank[:-2] & ~newline[:-2]) + 1
+    at_end = np.flatnonzero(blank[1:-1] & newline[2:]) + 1
+    blank_lines = _blank_lines(blank, newline, at_end[blank[at_end - 1]])
+    starts = np.sort(np.concatenate([inside, at_end[~blank[at_end - 1]], blank_lines]))
+    if not len(starts):
+        return None
+    stops = _run_ends(blank, starts, buffer.tobytes)
+    keep_one = ~newline[stops]
+    return Removal(starts - 1, stops - 1, keep_one)
+
+
+def _run_ends(blank: NDArray[np.bool_], starts: NDArray[np.int64], data: Callable[[], bytes]) -> NDArray[np.int64]:
+    """Where the runs of blanks that start at `starts` end."""
+    stops = starts + 1
+    growing = np.flatnonzero(blank[stops])
+    for _ in range(_SHORT_RUN):
+        if not len(growing):
+            return stops
+        stops[growing] += 1
+        growing = growing[blank[stops[growing]]]
+    text = data()
+    for run in growing.tolist():
+        match = _BLANKS.match(text, int(starts[run]))
+        assert match is not None
+        stops[run] = match.end()
+    return stops
+
+
+def _blank_lines(blank: NDArray[np.bool_], newline: NDArray[np.bool_], last: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where lines of two or more blanks and nothing else start; `last` are the last blanks before newlines."""
+    if not len(last):
+        return last
+    newlines = np.flatnonzero(newline)
+    starts = newlines[np.searchsorted(newlines, last) - 1] + 1
+    # As many blanks as bytes: counted, so that a long line costs no more than it is long.
+    full = [bool(blank[start : end + 1].all()) for start, end in zip(starts.tolist(), last.tolist(), strict=True)]
+    return starts[np.array(full, bool)]

@@ -8,7 +8,17 @@ from typing import Any, Final, Literal
 
 from penstock.errors import ConfigError
 
-_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_UNITS: Final = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 _BASE_BYTES: Final = 600 << 20
 _WORKER_BYTES: Final = 700 << 20
 _FEWEST_TOKENS: Final = 1

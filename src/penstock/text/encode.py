@@ -5,7 +5,6 @@ What was found to be a duplicate is left out here. The split is not decided yet,
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -72,10 +71,20 @@ def split_keys(texts: list[str], seed: int) -> NDArray[np.uint64]:
     return keys
 
 
-@lru_cache(maxsize=1)
+_loaded: dict[Path, Tokenizer] = {}
+
+
+def remember_tokenizer(state: Path, tokenizer: Tokenizer) -> None:
+    """Work in this process uses `tokenizer` for `state` and does not load it again."""
+    _loaded.clear()
+    _loaded[state] = tokenizer
+
+
 def loaded_tokenizer(state: Path, backend: str | None) -> Tokenizer:
     """The tokenizer, loaded once in each process."""
-    return tokenizer_from_state(state, backend=backend)
+    if state not in _loaded:
+        remember_tokenizer(state, tokenizer_from_state(state, backend=backend))
+    return _loaded[state]
 
 
 def encode_unit(job: EncodeJob) -> dict[str, Any]:
@@ -268,7 +277,17 @@ def _gathered_blocks(job: EncodeJob, counts: dict[str, int]) -> Iterator[FinalBl
             keep = np.ones(len(text), bool)
             start, stop = np.searchsorted(dropped_lines, [first_line, first_line + len(text)])
             keep[dropped_lines[start:stop] - first_line] = False
-            yield _without(lines, keep, pieces.parts[rows], dead[rows], reasons[rows], job, counts, pieces.records[rows], int(pieces.sources[first_piece]))
+            yield _without(
+                lines,
+                keep,
+                pieces.parts[rows],
+                dead[rows],
+                reasons[rows],
+                job,
+                counts,
+                pieces.records[rows],
+                int(pieces.sources[first_piece]),
+            )
             first_line += len(text)
             first_piece += num_pieces
 

@@ -120,7 +120,8 @@ def gather_unit(job: UnitJob) -> dict[str, Any]:
             table.records.append(block.records)
             table.sources.append(source)
             if job.compare_lines:
-                can = comparable(lines, block.parts, after_midline=after_midline and source == previous)
+                cut = after_midline and source == previous
+                can = comparable(lines, block.parts, clean=job.normalize, after_midline=cut)
                 places = np.flatnonzero(can)
                 low, high = digests(lines.text.filter(pl.Series(can)))
                 line_items.append(Items(low, high, (places + num_lines).astype(np.uint32)))

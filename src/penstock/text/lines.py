@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import polars_hash as plh
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.text.sources.block import BEGINS, ENDS, MIDLINE
+
+_NEWLINE, _SPACE = 10, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,52 @@ class Lines:
 
 def split_lines(texts: list[str]) -> Lines:
     """The lines of `texts`. Every text has at least one, if only a blank one."""
-    counts = np.array([text.count("\n") + 1 for text in texts], np.int64)
-    text = pl.Series("text", ["\n".join(texts)], pl.String).str.split("\n").explode()
-    return Lines(text, counts)
+    data, ends = joined_bytes(texts)
+    return lines_of(data, ends)
 
 
-def blank(lines: Lines) -> NDArray[np.bool_]:
-    """Which lines hold nothing but spaces and tabs."""
-    return (lines.text.str.strip_chars(" \t").str.len_bytes() == 0).to_numpy()
+def joined_bytes(texts: list[str]) -> tuple[bytes, NDArray[np.int64]]:
+    """`texts` in UTF-8 with a newline between them, and where each ends."""
+    encoded = [text.encode() for text in texts]
+    sizes = np.array([len(one) for one in encoded], np.int64)
+    return b"\n".join(encoded), np.cumsum(sizes + 1) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Stretches of bytes to take out, in order, none of them over a newline."""
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    keep_one: NDArray[np.bool_]
+    """Where one space stays in their place."""
+
+
+def lines_of(data: bytes, ends: NDArray[np.int64], removal: Removal | None = None) -> Lines:
+    """The lines of texts that `joined_bytes` gave, without what is to be taken out."""
+    buffer = np.frombuffer(data, np.uint8)
+    is_newline = buffer == _NEWLINE
+    newlines = np.flatnonzero(is_newline)
+    counts = np.diff(np.searchsorted(newlines, ends), prepend=-1)
+    # Columns of strings lie end to end: without the newlines, what is left is the column.
+    offsets = np.concatenate([[0], newlines, [len(data)]])
+    offsets[1:-1] -= np.arange(len(newlines))
+    offsets[-1] -= len(newlines)
+    if removal is None:
+        column = data.translate(None, b"\n")
+    else:
+        starts = removal.starts + removal.keep_one
+        sizes = removal.stops - starts
+        before = np.concatenate([[0], np.cumsum(sizes)])
+        offsets[1:-1] -= before[np.searchsorted(removal.stops, newlines, side="right")]
+        offsets[-1] -= before[-1]
+        keep = ~is_newline
+        keep[np.repeat(starts - before[:-1], sizes) + np.arange(before[-1])] = False
+        spaced = buffer.copy()
+        spaced[removal.starts[removal.keep_one]] = _SPACE
+        column = spaced[keep].tobytes()
+    array = pa.LargeStringArray.from_buffers(len(newlines) + 1, pa.py_buffer(offsets), pa.py_buffer(column))
+    return Lines(pl.Series("text", array), counts)
 
 
 def without_spare_blanks(lines: Lines, parts: NDArray[np.uint8]) -> Lines:
@@ -82,9 +123,13 @@ def without_spare_blanks(lines: Lines, parts: NDArray[np.uint8]) -> Lines:
     return lines.kept(keep)
 
 
-def comparable(lines: Lines, parts: NDArray[np.uint8], *, after_midline: bool) -> NDArray[np.bool_]:
-    """Which lines can be duplicates: those that are not blank and not cut in two. `after_midline`: the first is a rest."""
-    can = ~blank(lines)
+def comparable(lines: Lines, parts: NDArray[np.uint8], *, clean: bool, after_midline: bool) -> NDArray[np.bool_]:
+    """Which lines can be duplicates: those that are not blank and not cut in two.
+
+    `clean`: a blank line is an empty one. `after_midline`: the first line is the rest of one.
+    """
+    can = (lines.text.str.len_bytes() > 0).to_numpy() if clean else ~_blank(lines)
+    can = can.copy()
     ends = np.cumsum(lines.counts)
     cut = np.flatnonzero((parts & MIDLINE != 0) & (lines.counts > 0))
     can[ends[cut] - 1] = False
@@ -94,6 +139,19 @@ def comparable(lines: Lines, parts: NDArray[np.uint8], *, after_midline: bool) -
     if after_midline and len(can):
         can[0] = False
     return can
+
+
+def _blank(lines: Lines) -> NDArray[np.bool_]:
+    """Which lines hold nothing but spaces and tabs."""
+    sizes = lines.text.str.len_bytes().to_numpy()
+    starts = lines.text.str.slice(0, 1)
+    blank = sizes == 0
+    # Most lines that start with a blank go on with something else; only these have to be looked at.
+    doubtful = np.flatnonzero(((starts == " ") | (starts == "\t")).to_numpy())
+    if len(doubtful):
+        some = lines.text.gather(pl.Series(doubtful)).str.strip_chars_start(" \t").str.len_bytes()
+        blank[doubtful] = (some == 0).to_numpy()
+    return blank
 
 
 def digests(texts: pl.Series) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

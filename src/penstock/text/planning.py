@@ -128,7 +128,9 @@ def _base(config: PrepareConfig) -> Manifest | None:
     if not config.append:
         return None
     if not is_dataset(config.out_dir):
-        raise DatasetError(f"{config.out_dir}: nothing to --append to, there is no finished dataset; leave --append out")
+        raise DatasetError(
+            f"{config.out_dir}: nothing to --append to, there is no finished dataset; leave --append out"
+        )
     base = read_manifest(config.out_dir)
     identity = _as_json(config.identity())
     differences = [
@@ -195,10 +197,16 @@ def _input_differences(config: PrepareConfig, dataset: ShardSet) -> list[str]:
     made = (config.out_dir / "dataset_metadata.json").stat().st_mtime_ns
     there = {source["path"]: source["num_bytes"] for source in dataset.sources()}
     here = {file.path: file.num_bytes for file in files}
-    changed = [file.path for file in files if file.path in there and (there[file.path] != file.num_bytes or file.mtime_ns > made)]
-    return _named("inputs not in it", sorted(set(here) - set(there))) + _named(
-        "inputs no longer given", sorted(set(there) - set(here))
-    ) + _named("inputs that changed since", changed)
+    changed = [
+        file.path
+        for file in files
+        if file.path in there and (there[file.path] != file.num_bytes or file.mtime_ns > made)
+    ]
+    return (
+        _named("inputs not in it", sorted(set(here) - set(there)))
+        + _named("inputs no longer given", sorted(set(there) - set(here)))
+        + _named("inputs that changed since", changed)
+    )
 
 
 def _named(what: str, paths: list[str]) -> list[str]:
@@ -224,7 +232,9 @@ def _refuse_other_work(work: Work, identity: dict[str, Any], inputs: list[str]) 
         return
     differences = _differences(plan["identity"], identity)
     before, now = set(plan["inputs"]), set(inputs)
-    differences += _named("inputs not in it", sorted(now - before)) + _named("inputs no longer given", sorted(before - now))
+    differences += _named("inputs not in it", sorted(now - before)) + _named(
+        "inputs no longer given", sorted(before - now)
+    )
     if differences:
         raise ConfigError(
             f"{work.root.parent}: unfinished work of another configuration is here: {'; '.join(differences)}. Finish it "
@@ -249,4 +259,6 @@ def _stdin_file(file: SourceFile, spool: Path) -> SourceFile:
     digest = blake3(max_threads=1)
     digest.update_mmap(spool)
     number = int(digest.hexdigest()[:12], 16)
-    return SourceFile(path=file.path, kind=file.kind, compression=None, num_bytes=os.stat(spool).st_size, mtime_ns=number)
+    return SourceFile(
+        path=file.path, kind=file.kind, compression=None, num_bytes=os.stat(spool).st_size, mtime_ns=number
+    )

@@ -72,9 +72,7 @@ def estimate(plan: Plan, tokenizer: Tokenizer, work: Work, *, token_bytes: int) 
     ids, _ = tokenizer.encode(texts)
     tokens_per_byte = len(ids) / sample_bytes if sample_bytes else 0.5
     text_bytes = sum(
-        file.num_bytes
-        * (_COMPRESSION_EXPANSION if file.compression else 1.0)
-        * _TABLE_EXPANSION.get(file.kind, 1.0)
+        file.num_bytes * (_COMPRESSION_EXPANSION if file.compression else 1.0) * _TABLE_EXPANSION.get(file.kind, 1.0)
         for file in plan.files
     )
     num_tokens = int(text_bytes * tokens_per_byte)
@@ -108,9 +106,7 @@ def _texts(block: Block, *, normalize: bool) -> list[str]:
 
 
 def _used_bytes(directory: Path) -> int:
-    return sum(
-        os.stat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(directory) for name in names
-    )
+    return sum(os.stat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(directory) for name in names)
 
 
 def _gigabytes(num_bytes: int) -> str:

@@ -23,7 +23,7 @@ from penstock.shards.manifest import Manifest
 from penstock.text.accounts import Accounts
 from penstock.text.config import PrepareConfig
 from penstock.text.dedup import WORKING_BYTES, Items, bucket_ranges, bucket_sizes, write_drops
-from penstock.text.encode import EncodeJob, encode_unit, loaded_tokenizer
+from penstock.text.encode import EncodeJob, encode_unit, remember_tokenizer
 from penstock.text.gather import LINES_SCHEMA, UnitJob, gather_unit, read_pieces
 from penstock.text.planning import Plan, already_done, made_plan
 from penstock.text.preflight import estimate, read_options, require_space, sampled_texts
@@ -32,7 +32,7 @@ from penstock.text.resolve import ResolveJob, near_duplicates, resolve_documents
 from penstock.text.sources.block import MIDLINE
 from penstock.text.sources.units import UNIT_BYTES, Unit
 from penstock.text.tokenizers import Tokenizer, chosen_tokenizer, tokenizer_from_state
-from penstock.text.tokenizers.base import state_text
+from penstock.text.tokenizers.base import state_file
 from penstock.text.work import Work, fingerprint, read_mark, write_mark
 from penstock.types import Progress, Silence
 
@@ -65,7 +65,9 @@ def prepare(config: PrepareConfig, *, progress: Progress | None = None, unit_byt
             return Prepared(manifest=plan.base, already_there=True)
         num_workers = min(config.num_workers(), max(1, len(plan.units) + len(plan.old)))
         if num_workers < min(config.workers, len(plan.units)):
-            progress.warn(f"{num_workers} workers instead of {config.workers}: no more fit into --max_memory {config.max_memory}")
+            progress.warn(
+                f"{num_workers} workers instead of {config.workers}: no more fit into --max_memory {config.max_memory}"
+            )
         with _engine(num_workers) as engine:
             manifest = _Run(plan, work, engine, num_workers, progress).dataset()
     work.remove()
@@ -223,7 +225,9 @@ class _Run:
         write_mark(mark_path, drops.mark(), [path for path in drops.paths() if path.parent == directory])
         return drops
 
-    def _over_buckets(self, suffix: str, function: Any, directory: Path, dead: Path | None, *more: Any) -> Iterator[Any]:
+    def _over_buckets(
+        self, suffix: str, function: Any, directory: Path, dead: Path | None, *more: Any
+    ) -> Iterator[Any]:
         sizes = sum((bucket_sizes(job.path(suffix)) for job in self._jobs), np.zeros(256, np.int64))
         most = max(1 << 16, self._plan.config.dedup_bytes() // WORKING_BYTES)
         # At least a few ranges for each worker, or some would idle.
@@ -380,7 +384,9 @@ class _Run:
             tokenizer = tokenizer_from_state(state)
         else:
             depends = plan.fingerprint if plan.tokenization == "char" or plan.tokenization.startswith("bpe:") else ""
-            state = self._work.path("tokenizer", fingerprint([plan.identity["tokenization"], plan.config.eos_token, depends]) + ".json")
+            state = self._work.path(
+                "tokenizer", fingerprint([plan.identity["tokenization"], plan.config.eos_token, depends]) + ".json"
+            )
             if state.exists() and depends:
                 tokenizer = tokenizer_from_state(state)
             else:
@@ -393,11 +399,10 @@ class _Run:
                     characters=self._characters,
                 )
                 with replacing(state, durable=False) as file:
-                    file.write(state_text(tokenizer).encode())
+                    file.write(state_file(tokenizer).data)
         for warning in getattr(tokenizer, "warnings", ()):
             self._warnings.append(warning)
-        if self._num_workers == 1:
-            return loaded_tokenizer(state, tokenizer.backend if tokenizer.backend != "penstock" else None), state
+        remember_tokenizer(state, tokenizer)
         return tokenizer, state
 
     def _characters(self) -> str:
@@ -450,4 +455,3 @@ class _Drops:
 
 def _names(found: list[str]) -> list[str]:
     return sorted(found)
-

@@ -24,7 +24,6 @@ from penstock.text.encode import EncodeJob, read_documents
 from penstock.text.planning import Plan
 from penstock.text.sequence import DocumentSequence
 from penstock.text.tokenizers import Tokenizer
-from penstock.text.tokenizers.base import state_hash, state_text
 from penstock.text.work import Work, read_mark, write_mark
 from penstock.types import Progress
 
@@ -196,7 +195,7 @@ class Publisher:
             token_dtype=self._dtype,
             tokenizer=TokenizerInfo(
                 name=self._tokenizer.name,
-                hash=state_hash(self._tokenizer.state()),
+                hash=json.loads(self._state.read_bytes())["hash"],
                 backend=self._tokenizer.backend,
                 version=self._tokenizer.version,
                 vocab_size=self._tokenizer.vocab_size,
@@ -229,12 +228,12 @@ class Publisher:
         return _side_file(name, data), self._plan.num_old_sources + len(lines)
 
     def _written_state(self) -> SideFile:
-        data = state_text(self._tokenizer).encode()
-        if self._plan.base is None:
-            with replacing(self._plan.config.out_dir / TOKENIZER_STATE) as file:
-                file.write(data)
-            return _side_file(TOKENIZER_STATE, data)
-        return self._plan.base.tokenizer.state
+        if self._plan.base is not None:
+            return self._plan.base.tokenizer.state
+        data = self._state.read_bytes()
+        with replacing(self._plan.config.out_dir / TOKENIZER_STATE) as file:
+            file.write(data)
+        return _side_file(TOKENIZER_STATE, data)
 
 
 def _side_file(name: str, data: bytes) -> SideFile:

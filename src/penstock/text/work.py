@@ -45,7 +45,9 @@ class Work:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise ConfigError(f"{self.root.parent}: another `penstock prepare` is at work here; wait for it") from error
+                raise ConfigError(
+                    f"{self.root.parent}: another `penstock prepare` is at work here; wait for it"
+                ) from error
             yield
 
     def discard_partials(self) -> None:

@@ -39,7 +39,9 @@ class SourceFile:
     mtime_ns: int
 
 
-def found_files(inputs: tuple[str, ...], *, default_kind: str = "text", stdin_spool: Path | None = None) -> list[SourceFile]:
+def found_files(
+    inputs: tuple[str, ...], *, default_kind: str = "text", stdin_spool: Path | None = None
+) -> list[SourceFile]:
     """The files that `inputs` (files, directories, globs, "-") stand for.
 
     In the order given; directories and globs in the order of their paths; each file once. Files named outright may

@@ -46,7 +46,9 @@ def one_document(chunks: Iterable[bytes], tally: Tally, *, begins: bool) -> Iter
     tally.num_records += int(begins)
 
 
-def separated_documents(chunks: Iterable[bytes], tally: Tally, *, separator: bytes, own_bytes: int | None) -> Iterator[Block]:
+def separated_documents(
+    chunks: Iterable[bytes], tally: Tally, *, separator: bytes, own_bytes: int | None
+) -> Iterator[Block]:
     """The documents between separators in `chunks`, which start with one.
 
     Those that start in the first `own_bytes`, or all of them.

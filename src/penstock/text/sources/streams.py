@@ -98,7 +98,9 @@ def truncation_as_error(name: str, compression: str | None) -> Iterator[None]:
             "command, or leave it out"
         ) from error
     except (gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError, zlib.error) as error:
-        raise InputError(f"{name}: damaged {compression} data ({error}); fetch it again and run the same command") from error
+        raise InputError(
+            f"{name}: damaged {compression} data ({error}); fetch it again and run the same command"
+        ) from error
 
 
 def stream_chunks(source: Readable, tally: Tally, *, name: str) -> Iterator[bytes]:

@@ -26,7 +26,9 @@ def parquet_blocks(path: str, column: str, groups: range | None, tally: Tally, *
         with pyarrow.parquet.ParquetFile(path) as file:
             require_column(file.schema_arrow.names, column, name)
             wanted = list(range(file.num_row_groups)) if groups is None else list(groups)
-            batches = file.iter_batches(batch_size=_ROWS_AT_ONCE, row_groups=wanted, columns=[column], use_threads=False)
+            batches = file.iter_batches(
+                batch_size=_ROWS_AT_ONCE, row_groups=wanted, columns=[column], use_threads=False
+            )
             yield from _column_blocks((batch.column(0) for batch in batches), column, tally)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(name, "parquet", error) from error
@@ -140,7 +142,9 @@ def header_names(head: bytes, *, name: str) -> tuple[list[str], int]:
 def require_column(names: list[str], column: str, name: str) -> None:
     """An error that lists the columns there are, if `column` is not one of them."""
     if column not in names:
-        raise InputError(f"{name}: no column {column!r}; it has {', '.join(names) or 'none'}: name one with --text_column")
+        raise InputError(
+            f"{name}: no column {column!r}; it has {', '.join(names) or 'none'}: name one with --text_column"
+        )
 
 
 def _column_blocks(arrays: Iterable[Any], column: str, tally: Tally) -> Iterator[Block]:

@@ -42,7 +42,11 @@ class Unit:
 
 
 def work_units(
-    files: list[SourceFile], paths: list[str], *, unit_bytes: int = UNIT_BYTES, on_bytes: Callable[[int], None] = lambda _: None
+    files: list[SourceFile],
+    paths: list[str],
+    *,
+    unit_bytes: int = UNIT_BYTES,
+    on_bytes: Callable[[int], None] = lambda _: None,
 ) -> list[Unit]:
     """Every byte of every file in exactly one unit. `paths` say where each file really lies.
 
@@ -73,10 +77,15 @@ def work_units(
     return units
 
 
-def _cuts(file: SourceFile, path: str, unit_bytes: int, on_bytes: Callable[[int], None]) -> list[tuple[int, int | None, int]]:
+def _cuts(
+    file: SourceFile, path: str, unit_bytes: int, on_bytes: Callable[[int], None]
+) -> list[tuple[int, int | None, int]]:
     """Stretches of a large file: start, stop, bytes."""
     if file.kind in ("text", "jsonl"):
-        return [(at, min(at + unit_bytes, file.num_bytes), min(unit_bytes, file.num_bytes - at)) for at in range(0, file.num_bytes, unit_bytes)]
+        return [
+            (at, min(at + unit_bytes, file.num_bytes), min(unit_bytes, file.num_bytes - at))
+            for at in range(0, file.num_bytes, unit_bytes)
+        ]
     if file.kind == "csv":
         return _csv_cuts(path, unit_bytes, on_bytes)
     try:

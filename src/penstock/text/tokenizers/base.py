@@ -4,6 +4,7 @@ Special tokens that stand in the text are text: only `prepare` writes an EOS, an
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,10 +51,19 @@ def state_hash(state: dict[str, Any]) -> str:
     return str(blake3(canonical.encode()).hexdigest())
 
 
-def state_text(tokenizer: Tokenizer) -> str:
-    """The text of `tokenizer_state.json`."""
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """`tokenizer_state.json`: its bytes, and the hash of what they describe."""
+
+    data: bytes
+    hash: str
+
+
+def state_file(tokenizer: Tokenizer) -> StateFile:
+    """What to write for `tokenizer`."""
     state = tokenizer.state()
-    return json.dumps({"hash": state_hash(state), **state}, indent=1, ensure_ascii=False) + "\n"
+    digest = state_hash(state)
+    return StateFile((json.dumps({"hash": digest, **state}, ensure_ascii=False) + "\n").encode(), digest)
 
 
 def tokenizer_from_state(path: Path, *, backend: str | None = None) -> Tokenizer:

@@ -42,7 +42,9 @@ def chosen_tokenizer(
         assert sample is not None
         return JsonTokenizer(trained_bpe(sample(), bpe_size(name)), name=name, eos_token=EOS)
     if name.endswith(".json") or Path(name).exists():
-        return JsonTokenizer(_file_content(Path(name)), name=Path(name).name, eos_token=eos_token or _configured_eos(Path(name)))
+        return JsonTokenizer(
+            _file_content(Path(name)), name=Path(name).name, eos_token=eos_token or _configured_eos(Path(name))
+        )
     path = _hub_file(name)
     return JsonTokenizer(_file_content(path), name=name, eos_token=eos_token or _configured_eos(path))
 
@@ -51,7 +53,9 @@ def bpe_size(name: str) -> int:
     """The vocabulary size in `bpe:8192`."""
     size = name.removeprefix("bpe:")
     if not size.isdecimal() or int(size) < _SMALLEST_BPE:
-        raise ConfigError(f"--tokenization {name}: expected bpe:N with N at least {_SMALLEST_BPE}, for example bpe:8192")
+        raise ConfigError(
+            f"--tokenization {name}: expected bpe:N with N at least {_SMALLEST_BPE}, for example bpe:8192"
+        )
     return int(size)
 
 
@@ -77,7 +81,9 @@ def _file_content(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise TokenizerError(f"{path}: no such file; --tokenization takes gpt2, byte, char, bpe:N, a tokenizer.json or a hub name") from error
+        raise TokenizerError(
+            f"{path}: no such file; --tokenization takes gpt2, byte, char, bpe:N, a tokenizer.json or a hub name"
+        ) from error
     except ValueError as error:
         raise TokenizerError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict) or "model" not in content:
@@ -100,7 +106,9 @@ def _hub_file(name: str) -> Path:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
     except ImportError as error:
-        raise MissingExtra(f"tokenizer {name!r} would come from the Hugging Face hub: pip install 'penstock[hub]'") from error
+        raise MissingExtra(
+            f"tokenizer {name!r} would come from the Hugging Face hub: pip install 'penstock[hub]'"
+        ) from error
     try:
         path = Path(hf_hub_download(name, "tokenizer.json"))
         with suppress(EntryNotFoundError):

@@ -46,11 +46,12 @@ class JsonTokenizer:
         self.warnings: tuple[str, ...] = ()
         text = json.dumps(self._content, ensure_ascii=False)
         if backend is None:
-            backend, self.warnings = _checked_backend(text, name)
-        self.backend = backend
-        self.version = version(backend)
-        self._stable = _stable(text, name) if backend == STABLE else None
-        self._fast = _fast(text) if backend == FAST else None
+            self._fast, self._stable, self.warnings = _checked_backend(text, name)
+        else:
+            self._fast = _fast(text) if backend == FAST else None
+            self._stable = _stable(text, name) if backend == STABLE else None
+        self.backend = STABLE if self._fast is None else FAST
+        self.version = version(self.backend)
         self.vocab_size = 1 + max(
             max(self._content["model"]["vocab"].values(), default=0)
             if isinstance(self._content["model"]["vocab"], dict)
@@ -88,14 +89,12 @@ class JsonTokenizer:
         }
 
 
-def _checked_backend(text: str, name: str) -> tuple[str, tuple[str, ...]]:
+def _checked_backend(text: str, name: str) -> tuple[Any, Any, tuple[str, ...]]:
     """The fast backend if it gives the reference's ids on every probe, else the reference and a warning."""
     reference = _stable(text, name)
     try:
         fast = _fast(text)
-        same = all(
-            np.array_equal(_fast_ids(fast, [probe])[0], _stable_ids(reference, [probe])[0]) for probe in PROBES
-        )
+        same = all(np.array_equal(_fast_ids(fast, [probe])[0], _stable_ids(reference, [probe])[0]) for probe in PROBES)
         why = "its ids differ from the reference's"
     # A Rust panic is not an Exception; Ctrl-C must still pass.
     except KeyboardInterrupt:
@@ -103,8 +102,12 @@ def _checked_backend(text: str, name: str) -> tuple[str, tuple[str, ...]]:
     except BaseException as error:
         same, why = False, f"it does not take this tokenizer ({type(error).__name__}: {str(error)[:120]})"
     if same:
-        return FAST, ()
-    return STABLE, (f"tokenizer {name}: fastokens is not used, {why}; going on with tokenizers, which is slower",)
+        return fast, None, ()
+    return (
+        None,
+        reference,
+        (f"tokenizer {name}: fastokens is not used, {why}; going on with tokenizers, which is slower",),
+    )
 
 
 def _fast(text: str) -> Any:
@@ -144,7 +147,9 @@ def _eos(content: dict[str, Any], wanted: str | None, name: str) -> tuple[str, i
             return str(token), int(known[token])
     what = f"{wanted!r} is not in its vocabulary" if wanted else "it has none of the usual names"
     some = ", ".join(list(added)[:8]) or "none"
-    raise TokenizerError(f"{name}: no end-of-text token, {what}; name one with --eos_token (special tokens here: {some})")
+    raise TokenizerError(
+        f"{name}: no end-of-text token, {what}; name one with --eos_token (special tokens here: {some})"
+    )
 
 
 def _is_lossless(content: dict[str, Any]) -> bool:
