@@ -4,13 +4,9 @@ The front door: the names below, each loaded when it is first touched.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-try:
-    __version__ = version("penstock")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0.0.0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError as PenstockError

@@ -34,9 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     # Processes share the work; threads under them would only fight for the same cores.
     for name in _ONE_THREAD:
         os.environ.setdefault(name, "1")
-    from penstock.engines import keep_freed_memory
+    from penstock.engines import tune_process
 
-    keep_freed_memory()
+    tune_process()
     return run_verb(words[0], words[1:])
 
 

@@ -5,6 +5,6 @@ An engine is a `concurrent.futures.Executor`; `Crew` feeds it.
 
 from penstock.engines.crew import Crew
 from penstock.engines.local import InProcess
-from penstock.engines.pool import keep_freed_memory, process_pool
+from penstock.engines.pool import process_pool, tune_process
 
-__all__ = ["Crew", "InProcess", "keep_freed_memory", "process_pool"]
+__all__ = ["Crew", "InProcess", "process_pool", "tune_process"]

@@ -60,6 +60,9 @@ def sync_file(path: Path) -> None:
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
+            if hasattr(os, "posix_fadvise"):
+                # Written once, read much later: leave the memory to those who need it now.
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(handle)
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 from blake3 import blake3
@@ -94,7 +94,7 @@ class Manifest:
         """Changes when, and only when, a token, a document's end, or the meaning of an id changes."""
         parts = [self.token_dtype, self.tokenizer.hash, str(self.eos_id)]
         parts += [f"{shard.split} {shard.hash} {shard.index_hash}" for shard in self.shards]
-        return cast(str, blake3("\n".join(parts).encode()).hexdigest())
+        return blake3("\n".join(parts).encode()).hexdigest()
 
     def of(self, split: str) -> tuple[Shard, ...]:
         """The shards of one split, in order."""

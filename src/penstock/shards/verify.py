@@ -83,13 +83,13 @@ def shard_finding(directory: Path, manifest: Manifest, shard: Shard, *, first_do
             block = reader.block(number)
         except DatasetError as error:
             return Finding(file=shard.name, block=number, problem=_without(str(error), directory))
-        if (got := blake3(block).digest()) != row.tobytes():
-            problem = f"hashes to {got.hex()[:12]}, the index says {row.tobytes().hex()[:12]}"
+        if (got := blake3(block.data).hexdigest()) != row.tobytes().hex():
+            problem = f"hashes to {got[:12]}, the index says {row.tobytes().hex()[:12]}"
             return Finding(file=shard.name, block=number, problem=problem)
         if len(block) and int(block.view(manifest.dtype).max()) >= manifest.tokenizer.vocab_size:
             problem = f"holds an id past the vocabulary of {manifest.tokenizer.vocab_size}"
             return Finding(file=shard.name, block=number, problem=problem)
-        whole.update(block)
+        whole.update(block.data)
     if (got := whole.hexdigest()) != shard.hash:
         return Finding(
             file=shard.name, block=None, problem=f"hashes to {got[:12]}, the manifest says {shard.hash[:12]}"

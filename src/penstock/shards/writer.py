@@ -12,10 +12,10 @@ import zstandard
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from penstock.shards.atomic import disk_full_as_error
 from penstock.shards.index import HASH_BYTES, Index, index_bytes
 from penstock.shards.layout import BLOCK_BYTES
 from penstock.shards.manifest import Shard
-from penstock.shards.atomic import disk_full_as_error
 
 _ZSTD_LEVEL = 3
 
@@ -56,7 +56,7 @@ def write_shard(
             frame_ends.append(stored)
 
         for run in runs:
-            data = memoryview(np.ascontiguousarray(run, dtype).view(np.uint8))
+            data = np.ascontiguousarray(run, dtype).view(np.uint8).data
             num_bytes += len(data)
             if pending:
                 take = min(block_bytes - len(pending), len(data))

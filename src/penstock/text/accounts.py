@@ -61,8 +61,8 @@ class Accounts:
         if bad and (final or total >= 10_000) and bad > self._plan.config.max_bad_fraction * total:
             raise InputError(
                 f"{bad:,} of {total:,} records cannot be used, more than --max_bad_fraction "
-                f"{self._plan.config.max_bad_fraction}; the first: {'; '.join(examples[:3])}. Mend the inputs, name the right "
-                "--text_column, or allow more"
+                f"{self._plan.config.max_bad_fraction}; the first: {'; '.join(examples[:3])}. "
+                "Mend the inputs, name the right --text_column, or allow more"
             )
 
     def source_lines(self) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ class Accounts:
         ]
 
     def stages(self, *, num_tokens: int, splits: dict[str, tuple[int, int]], num_dropped: int) -> list[dict[str, Any]]:
-        """The books. `splits`: documents and tokens of each; `num_dropped`: documents over several units with no text."""
+        """The books. `splits`: documents and tokens of each; `num_dropped`: documents over units with no text left."""
         counts = self._counts.copy()
         counts["dropped_documents:duplicate_lines"] += num_dropped
         parts = list(self._parts.values())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.shards.manifest import Shard
 from penstock.shards.writer import write_shard
+from penstock.text.encode import EncodeJob, encode_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class AssembleJob:
     first_document: int
     tokens_path: Path
     index_path: Path
+    lost: tuple[EncodeJob, ...] = ()
+    """Units whose tokens an earlier run took away, or a crash: they are encoded again first."""
 
 
 def token_runs(
@@ -119,6 +122,8 @@ def token_runs(
 
 def assemble_shard(job: AssembleJob) -> Shard:
     """Writes a shard and its index under the names given, and returns its line of the manifest."""
+    for unit in job.lost:
+        encode_unit(unit)
     dtype = np.dtype(job.dtype).newbyteorder("<")
     return write_shard(
         _tokens(job.runs, dtype),

@@ -55,12 +55,13 @@ def write_items(path: Path, items: Items) -> None:
     with replacing(path, durable=False) as file:
         file.write(bounds.tobytes())
         for column, dtype in ((items.low, "<u8"), (items.high, "<u8"), (items.number, "<u4")):
-            file.write(memoryview(column[order].astype(dtype, copy=False).view(np.uint8)))
+            file.write(column[order].astype(dtype, copy=False).view(np.uint8).data)
 
 
 def bucket_sizes(path: Path) -> NDArray[np.int64]:
     """How many items of a unit each bucket has."""
-    return np.diff(np.fromfile(path, "<u8", BUCKETS + 1).astype(np.int64))
+    bounds: NDArray[np.int64] = np.fromfile(path, "<u8", BUCKETS + 1).astype(np.int64)
+    return bounds[1:] - bounds[:-1]
 
 
 def read_items(path: Path, buckets: range) -> Items:

@@ -13,6 +13,7 @@ import polars as pl
 import polars_hash as plh
 import pyarrow as pa
 import pyarrow.ipc
+import xxhash
 from numpy.typing import NDArray
 
 from penstock.shards.atomic import replacing
@@ -27,7 +28,16 @@ from penstock.text.work import read_mark, write_mark
 _LONG_CHARACTERS: Final = 1 << 20
 """A longer document is encoded in pieces, so that the tokenizer's memory stays bounded."""
 _FEW_TOKENS: Final = 128
-DOCUMENT_COLUMNS: Final = (("num_tokens", "<i8"), ("key", "<u8"), ("record", "<i8"), ("source", "<i8"))
+_LONG_ON_AVERAGE: Final = 1000
+DOCUMENT_COLUMNS: Final = (
+    ("num_tokens", "<i8"),
+    ("key", "<u8"),
+    ("record", "<i8"),
+    ("source", "<i8"),
+    ("place", "<i8"),
+)
+TOKEN_FILES: Final = (".tokens", ".val-tokens")
+"""Validation documents lie in a file of their own, so that the other can go as soon as its shards are written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +51,7 @@ class EncodeJob:
     backend: str | None
     dtype: str
     seed: int
+    val_fraction: float
     directory: Path
     key: str
     dropped_lines: tuple[Path, ...] = ()
@@ -64,11 +75,19 @@ class FinalBlock:
 
 
 def split_keys(texts: list[str], seed: int) -> NDArray[np.uint64]:
-    """What decides the split of each document: a hash of its content, of its first 262,144 characters if it has more."""
+    """What decides the split of each document: a hash of its content, or of its first 262,144 characters."""
     heads = [text if len(text) <= KEY_CHARACTERS else text[:KEY_CHARACTERS] for text in texts]
+    if sum(map(len, heads)) > _LONG_ON_AVERAGE * len(heads):
+        return np.array([xxhash.xxh3_64_intdigest(head.encode(), seed) for head in heads], np.uint64)
+    # The same hash in one go: for short documents, calls would cost more than hashing.
     frame: Any = pl.DataFrame({"text": pl.Series(heads, dtype=pl.String)})
     keys: NDArray[np.uint64] = frame.select(plh.col("text").nchash.xxh3_64(seed=seed)).to_series().to_numpy()
     return keys
+
+
+def falls_into_val(keys: NDArray[np.uint64], val_fraction: float) -> NDArray[np.bool_]:
+    """The split: the same key, and so the same content, always falls on the same side."""
+    return keys < np.uint64(min(int(val_fraction * 2**64), 2**64 - 1))
 
 
 _loaded: dict[Path, Tokenizer] = {}
@@ -95,8 +114,9 @@ def encode_unit(job: EncodeJob) -> dict[str, Any]:
     if job.gathered:
         _require_lines(job.unit)
     blocks = _gathered_blocks(job, counts) if job.gathered else _read_blocks(job.unit, tallies, counts)
-    with replacing(job.path(".tokens"), durable=False) as file:
-        out = _UnitEncoder(tokenizer, file, job, counts)
+    train, val = (job.path(suffix) for suffix in TOKEN_FILES)
+    with replacing(train, durable=False) as file, replacing(val, durable=False) as val_file:
+        out = _UnitEncoder(tokenizer, (file, val_file), job, counts)
         for block in blocks:
             out.add(block)
         out.finish()
@@ -109,14 +129,16 @@ def encode_unit(job: EncodeJob) -> dict[str, Any]:
         "sources": [part.source for part in job.unit.unit.parts],
         "counts": counts,
         "open": out.open,
+        # Not among the mark's files: they are taken away once their shards are written.
+        "token_bytes": [train.stat().st_size, val.stat().st_size],
     }
-    return write_mark(job.path(".encoded"), mark, [job.path(".tokens"), job.path(".documents")])
+    return write_mark(job.path(".encoded"), mark, [job.path(".documents")])
 
 
 def read_documents(path: Path) -> dict[str, NDArray[Any]]:
     """The columns of a unit's documents."""
     data = path.read_bytes()
-    size = len(data) // 32
+    size = len(data) // (8 * len(DOCUMENT_COLUMNS))
     columns = {}
     for at, (name, dtype) in enumerate(DOCUMENT_COLUMNS):
         columns[name] = np.frombuffer(data, dtype, size, 8 * size * at)
@@ -126,8 +148,10 @@ def read_documents(path: Path) -> dict[str, NDArray[Any]]:
 class _UnitEncoder:
     """Writes ids in the order of the documents, and remembers the documents."""
 
-    def __init__(self, tokenizer: Tokenizer, file: IO[bytes], job: EncodeJob, counts: dict[str, int]) -> None:
-        self._tokenizer, self._file, self._job, self._counts = tokenizer, file, job, counts
+    def __init__(
+        self, tokenizer: Tokenizer, files: tuple[IO[bytes], IO[bytes]], job: EncodeJob, counts: dict[str, int]
+    ) -> None:
+        self._tokenizer, self._files, self._job, self._counts = tokenizer, files, job, counts
         self._dtype = np.dtype(job.dtype)
         self.columns: dict[str, list[NDArray[Any]]] = {name: [] for name, _ in DOCUMENT_COLUMNS}
         self.open: dict[str, Any] | None = None
@@ -155,18 +179,24 @@ class _UnitEncoder:
     def _add_whole(self, texts: list[str], block: FinalBlock, where: slice) -> None:
         ids, offsets = self._tokenizer.encode(texts)
         sizes = np.diff(offsets) + 1
-        out = np.empty(len(ids) + len(texts), self._dtype)
+        keys = split_keys(texts, self._job.seed)
+        val = falls_into_val(keys, self._job.val_fraction)
         if len(ids) > _FEW_TOKENS * len(texts):
-            at = 0
-            for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            outs = [np.empty(int(sizes[~val].sum()), self._dtype), np.empty(int(sizes[val].sum()), self._dtype)]
+            filled = [0, 0]
+            for start, stop, place in zip(offsets[:-1].tolist(), offsets[1:].tolist(), val.tolist(), strict=True):
+                out, at = outs[place], filled[place]
                 end = at + stop - start
                 out[at:end] = ids[start:stop]
                 out[end] = self._tokenizer.eos_id
-                at = end + 1
+                filled[place] = end + 1
         else:
-            out[:] = np.insert(ids, offsets[1:], self._tokenizer.eos_id)
-        self._write(out)
-        self._remember(sizes, split_keys(texts, self._job.seed), block.records[where], block.source)
+            with_eos = np.insert(ids, offsets[1:], self._tokenizer.eos_id)
+            in_val = np.repeat(val, sizes)
+            outs = [with_eos[~in_val], with_eos[in_val]]
+        for place, out in enumerate(outs):
+            self._write(out, place)
+        self._remember(sizes, keys, block.records[where], block.source, val)
 
     def _add_piece(self, block: FinalBlock, at: int) -> None:
         text, part = block.texts[at], int(block.parts[at])
@@ -213,23 +243,26 @@ class _UnitEncoder:
     def _remember_pieces(self, pieces: PieceEncoder) -> None:
         record, source = self._where
         keys = split_keys([pieces.prefix], self._job.seed)
-        self._remember(np.array([pieces.num_tokens]), keys, np.array([record]), source)
+        self._remember(np.array([pieces.num_tokens]), keys, np.array([record]), source, np.zeros(1, np.int64))
 
-    def _remember(self, sizes: NDArray[Any], keys: NDArray[Any], records: NDArray[Any], source: int) -> None:
+    def _remember(
+        self, sizes: NDArray[Any], keys: NDArray[Any], records: NDArray[Any], source: int, place: NDArray[Any]
+    ) -> None:
         self.columns["num_tokens"].append(sizes)
         self.columns["key"].append(keys)
         self.columns["record"].append(records)
         self.columns["source"].append(np.full(len(sizes), source, np.int64))
+        self.columns["place"].append(place)
 
     def _count_dropped(self, reason: str) -> None:
         name = f"dropped_documents:{reason}"
         self._counts[name] = self._counts.get(name, 0) + 1
 
-    def _write(self, ids: NDArray[Any]) -> None:
+    def _write(self, ids: NDArray[Any], place: int = 0) -> None:
         if self._unknown is not None:
             unknown = int(np.count_nonzero(ids == self._unknown))
             self._counts["unknown_characters"] = self._counts.get("unknown_characters", 0) + unknown
-        self._file.write(memoryview(np.ascontiguousarray(ids, self._dtype).view(np.uint8)))
+        self._files[place].write(np.ascontiguousarray(ids, self._dtype).view(np.uint8).data)
 
 
 def _read_blocks(job: UnitJob, tallies: list[Tally], counts: dict[str, int]) -> Iterator[FinalBlock]:

@@ -145,7 +145,7 @@ def _blank(lines: Lines) -> NDArray[np.bool_]:
     """Which lines hold nothing but spaces and tabs."""
     sizes = lines.text.str.len_bytes().to_numpy()
     starts = lines.text.str.slice(0, 1)
-    blank = sizes == 0
+    blank: NDArray[np.bool_] = sizes == 0
     # Most lines that start with a blank go on with something else; only these have to be looked at.
     doubtful = np.flatnonzero(((starts == " ") | (starts == "\t")).to_numpy())
     if len(doubtful):

@@ -148,8 +148,8 @@ def _base(config: PrepareConfig) -> Manifest | None:
 def _require_lossless(base: Manifest) -> None:
     if not base.tokenizer.lossless:
         raise TokenizerError(
-            f"cannot deduplicate against this dataset: its tokenizer {base.tokenizer.name!r} does not give back the text. "
-            "Prepare old and new inputs together, or append with --no_dedup to a dataset made with --no_dedup"
+            f"cannot deduplicate against this dataset: its tokenizer {base.tokenizer.name!r} does not give back the "
+            "text. Prepare old and new inputs together, or append with --no_dedup to a dataset made with --no_dedup"
         )
 
 
@@ -237,8 +237,8 @@ def _refuse_other_work(work: Work, identity: dict[str, Any], inputs: list[str]) 
     )
     if differences:
         raise ConfigError(
-            f"{work.root.parent}: unfinished work of another configuration is here: {'; '.join(differences)}. Finish it "
-            f"with the same settings, choose another --out_dir, or delete {work.root}"
+            f"{work.root.parent}: unfinished work of another configuration is here: {'; '.join(differences)}. "
+            f"Finish it with the same settings, choose another --out_dir, or delete {work.root}"
         )
 
 

@@ -123,8 +123,8 @@ class _Run:
         require_space(expected, plan.config.out_dir)
         self._progress.note(
             f"{len(plan.files):,} files, {plan.num_bytes / 1e6:,.1f} MB: about {expected.num_tokens:,} tokens in "
-            f"{expected.num_shards:,} shards, {expected.shard_bytes / 1e6:,.1f} MB; at most {expected.disk_bytes / 1e6:,.1f} MB "
-            f"of disk while preparing, {expected.free_bytes / 1e9:,.1f} GB free"
+            f"{expected.num_shards:,} shards, {expected.shard_bytes / 1e6:,.1f} MB; while preparing, at most "
+            f"{expected.disk_bytes / 1e6:,.1f} MB of disk, of which {expected.free_bytes / 1e6:,.1f} MB are free"
         )
         drops = _Drops()
         if plan.staged:
@@ -210,8 +210,7 @@ class _Run:
         if config.near_dedup:
             drops.near = directory / "near"
             pairs = [np.empty((0, 4), np.int64)]
-            for result in self._over_buckets(".near-items", resolve_near, directory, None, config.near_threshold):
-                pairs.append(result)
+            pairs += self._over_buckets(".near-items", resolve_near, directory, None, config.near_threshold)
             rows = near_duplicates(np.concatenate(pairs))
             write_drops(drops.near, rows[:, 0], rows[:, 1].astype(np.uint32), len(self._jobs))
         if config.dedup == "documents":
@@ -313,7 +312,7 @@ class _Run:
     # Third and fourth stage
 
     def _encode(self, tokenizer: Tokenizer, state: Path, dtype: str, drops: "_Drops") -> Manifest:
-        plan, config = self._plan, self._plan.config
+        plan = self._plan
         self._progress.stage("tokenizing", sum(job.unit.num_bytes for job in self._jobs))
         publisher = Publisher(plan, self._work, self._accounts, tokenizer, state, dtype)
         crew = Crew(self._engine, self._num_workers)
@@ -368,6 +367,7 @@ class _Run:
             backend=tokenizer.backend if tokenizer.backend != "penstock" else None,
             dtype=dtype,
             seed=plan.config.seed,
+            val_fraction=plan.config.val_fraction,
             directory=self._encoded_dir,
             key=fingerprint([job.key, scope, dtype, state.name]),
             dropped_lines=drops.lines,
@@ -400,8 +400,7 @@ class _Run:
                 )
                 with replacing(state, durable=False) as file:
                     file.write(state_file(tokenizer).data)
-        for warning in getattr(tokenizer, "warnings", ()):
-            self._warnings.append(warning)
+        self._warnings += tokenizer.warnings
         remember_tokenizer(state, tokenizer)
         return tokenizer, state
 

@@ -6,6 +6,7 @@ Until the manifest is there, nothing of the new data counts; a dataset that is a
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -14,13 +15,14 @@ from typing import Any
 
 import numpy as np
 from blake3 import blake3
+from numpy.typing import NDArray
 
 from penstock.shards.atomic import disk_full_as_error, replacing, sync_directory, sync_file
 from penstock.shards.layout import BLOCK_BYTES, SOURCES, SPLITS, TOKENIZER_STATE, index_name, shard_name, shard_number
 from penstock.shards.manifest import Manifest, Shard, SideFile, TokenizerInfo, write_manifest
 from penstock.text.accounts import Accounts
 from penstock.text.assemble import AssembleJob, Documents, SplitQueue, assemble_shard, token_runs
-from penstock.text.encode import EncodeJob, read_documents
+from penstock.text.encode import TOKEN_FILES, EncodeJob, read_documents
 from penstock.text.planning import Plan
 from penstock.text.sequence import DocumentSequence
 from penstock.text.tokenizers import Tokenizer
@@ -35,6 +37,8 @@ class ShardTask:
     split: str
     number: int
     call: tuple[Callable[..., Any], AssembleJob]
+    uses: tuple[tuple[int, int], ...]
+    """Files of tokens, and how many of their documents are in this shard."""
 
 
 class Publisher:
@@ -58,7 +62,7 @@ class Publisher:
         )
         first = {split: plan.base.num_documents(split) if plan.base else 0 for split in SPLITS}
         self._queues = {split: SplitQueue(config.tokens_per_shard, first[split]) for split in SPLITS}
-        self._tokens: dict[int, Path] = {}
+        self._tokens = _TokenFiles()
         self._shards: dict[tuple[str, int], Shard] = {}
         self._records: dict[int, int] = {}
         # Waiting for the disk must not hold up the work.
@@ -82,7 +86,7 @@ class Publisher:
             "record": columns["record"] + (1 + first),
             "source": columns["source"] + self._plan.num_old_sources,
         }
-        self._tokens[number] = job.path(".tokens")
+        self._tokens.add(job, mark, columns["place"])
         train, val = self._sequence.add(number, job.path(".tokens"), columns, mark["open"])
         for split, documents in zip(SPLITS, (train, val), strict=True):
             self._queues[split].add(documents)
@@ -133,20 +137,25 @@ class Publisher:
 
     def _tasks(self, split: str, *, final: bool) -> Iterator[ShardTask]:
         for number, first_document, documents in self._queues[split].shards(final=final):
+            files, counts = np.unique(documents.file[documents.file >= 0], return_counts=True)
+            uses = tuple(zip(files.tolist(), counts.tolist(), strict=True))
             if (shard := self._finished(split, number)) is not None:
                 self._shards[split, number] = shard
+                self._tokens.used(uses)
             else:
                 job = self._job(split, number, first_document, documents)
-                yield ShardTask(split, number, (assemble_shard, job))
+                yield ShardTask(split, number, (assemble_shard, job), uses)
 
     def _job(self, split: str, number: int, first_document: int, documents: Documents) -> AssembleJob:
         tokens, index = self._paths(split, number)
+        runs = token_runs(documents, self._tokens.paths, self._sequence.scattered)
         return AssembleJob(
             split=split,
             number=number,
             compressed=self._plan.config.compress,
             dtype=self._dtype,
-            runs=token_runs(documents, self._tokens, self._sequence.scattered),
+            runs=runs,
+            lost=self._tokens.lost({path for path, _, _ in runs}),
             document_ends=np.cumsum(documents.num_tokens).astype(np.uint64),
             document_source=documents.source.astype(np.uint32),
             document_record=documents.record.astype(np.uint64),
@@ -170,6 +179,7 @@ class Publisher:
             os.replace(partial, path)
         mark = self._directory / f"{task.split}_{task.number:05d}.json"
         write_mark(mark, {"shard": asdict(shard)}, list(self._paths(task.split, task.number)))
+        self._tokens.used(task.uses)
 
     def _manifest(self, shards: list[Shard], warnings: list[str], progress: Progress) -> Manifest:
         plan, config, base = self._plan, self._plan.config, self._plan.base
@@ -234,6 +244,43 @@ class Publisher:
         with replacing(self._plan.config.out_dir / TOKENIZER_STATE) as file:
             file.write(data)
         return _side_file(TOKENIZER_STATE, data)
+
+
+class _TokenFiles:
+    """The units' files of tokens. Each is taken away when the last shard that needs it is on the disk."""
+
+    def __init__(self) -> None:
+        self.paths: dict[int, Path] = {}
+        self._jobs: dict[Path, tuple[EncodeJob, int]] = {}
+        self._unused: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, job: EncodeJob, mark: dict[str, Any], place: NDArray[np.int64]) -> None:
+        """The files of a unit; `place` says which of them each document is in."""
+        for number, suffix in enumerate(TOKEN_FILES):
+            file, path = job.unit.unit.number * len(TOKEN_FILES) + number, job.path(suffix)
+            self.paths[file] = path
+            self._jobs[path] = (job, mark["token_bytes"][number])
+            if mark["open"] is None:
+                with self._lock:
+                    self._unused[file] = int(np.count_nonzero(place == number))
+
+    def used(self, uses: tuple[tuple[int, int], ...]) -> None:
+        """A shard with so many documents of each file will not be written again."""
+        with self._lock:
+            for file, count in uses:
+                self._unused[file] -= count
+                if self._unused[file] == 0:
+                    self.paths[file].unlink(missing_ok=True)
+
+    def lost(self, needed: set[Path]) -> tuple[EncodeJob, ...]:
+        """The units of which a needed file is not there as it was."""
+        gone: dict[str, EncodeJob] = {}
+        for path in needed & self._jobs.keys():
+            job, size = self._jobs[path]
+            if not path.exists() or path.stat().st_size != size:
+                gone[job.key] = job
+        return tuple(gone.values())
 
 
 def _side_file(name: str, data: bytes) -> SideFile:

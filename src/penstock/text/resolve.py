@@ -79,7 +79,8 @@ def near_duplicates(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
         np.minimum.at(family, edges[:, 1], smallest)
         family = family[family]
         if np.array_equal(before, family):
-            return documents[family != np.arange(len(documents))]
+            later: NDArray[np.int64] = documents[family != np.arange(len(documents))]
+            return later
 
 
 def _all_items(job: ResolveJob, suffix: str) -> tuple[NDArray[np.int64], Items]:

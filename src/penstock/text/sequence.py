@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.text.assemble import Documents, joined_documents
-from penstock.text.encode import split_keys
+from penstock.text.encode import TOKEN_FILES, falls_into_val, split_keys
 from penstock.text.pieces import KEY_CHARACTERS
 from penstock.text.tokenizers import Tokenizer
 
@@ -26,7 +26,7 @@ class DocumentSequence:
         self, tokenizer: Tokenizer, *, seed: int, val_fraction: float, normalize: bool, dtype: str, seam_path: Path
     ) -> None:
         self._tokenizer, self._seed, self._normalize = tokenizer, seed, normalize
-        self._threshold = np.uint64(min(int(val_fraction * 2**64), 2**64 - 1))
+        self._val_fraction = val_fraction
         self._dtype, self._seam_path = np.dtype(dtype), seam_path
         self._seam_tokens = 0
         self._open: _OpenDocument | None = None
@@ -43,19 +43,18 @@ class DocumentSequence:
 
         `gap` is what the unit says of a document that began before it or goes on after it.
         """
-        ends = np.cumsum(columns["num_tokens"])
-        documents = Documents(
-            np.full(len(ends), unit, np.int64),
-            ends - columns["num_tokens"],
-            columns["num_tokens"],
-            columns["source"],
-            columns["record"],
-        )
+        sizes, place = columns["num_tokens"], columns["place"]
+        starts = np.empty(len(sizes), np.int64)
+        for number in range(len(TOKEN_FILES)):
+            inside = sizes[place == number]
+            starts[place == number] = np.cumsum(inside) - inside
+        files = unit * len(TOKEN_FILES) + place
+        documents = Documents(files, starts, sizes, columns["source"], columns["record"])
         keys = columns["key"]
         if gap is not None:
             # Only a text file that is one document spans units, and then each unit holds nothing else.
             documents, keys = self._continued(documents, tokens, gap)
-        val = keys < self._threshold
+        val = falls_into_val(keys, self._val_fraction)
         return documents[~val], documents[val]
 
     def _continued(self, row: Documents, tokens: Path, gap: dict[str, Any]) -> tuple[Documents, NDArray[np.uint64]]:

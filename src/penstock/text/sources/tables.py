@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.ipc
-import pyarrow.parquet
 
 from penstock.errors import InputError
 from penstock.text.sources.block import BLOCK_BYTES, Block, Tally, whole
@@ -22,8 +20,10 @@ _QUOTE, _NEWLINE = 34, 10
 
 def parquet_blocks(path: str, column: str, groups: range | None, tally: Tally, *, name: str) -> Iterator[Block]:
     """The documents of the given row groups, or of all."""
+    from pyarrow import parquet
+
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path) as file:
             require_column(file.schema_arrow.names, column, name)
             wanted = list(range(file.num_row_groups)) if groups is None else list(groups)
             batches = file.iter_batches(
@@ -41,12 +41,11 @@ def arrow_blocks(path: str, column: str, batches: range | None, tally: Tally, *,
             try:
                 file = pa.ipc.open_file(source)
                 numbers = range(file.num_record_batches) if batches is None else batches
-                found: Iterable[pa.RecordBatch] = (file.get_batch(i) for i in numbers)
-                schema = file.schema
+                schema, found = file.schema, (file.get_batch(i) for i in numbers)
             except pa.ArrowInvalid:
                 source.seek(0)
-                found = pa.ipc.open_stream(source)
-                schema = found.schema
+                stream = pa.ipc.open_stream(source)
+                schema, found = stream.schema, iter(stream)
             require_column(schema.names, column, name)
             yield from _column_blocks((batch.column(column) for batch in found), column, tally)
     except (pa.ArrowException, OSError) as error:
@@ -66,6 +65,8 @@ class CsvRows:
             yield from self._parsed(data, tally)
 
     def _parsed(self, data: bytes, tally: Tally) -> Iterator[Block]:
+        from pyarrow import csv
+
         bad: list[int] = []
 
         def skip(row: Any) -> str:
@@ -80,13 +81,11 @@ class CsvRows:
         except UnicodeDecodeError:
             data = decoded(data, tally).encode()
         try:
-            table = pyarrow.csv.read_csv(
+            table = csv.read_csv(
                 pa.BufferReader(data),
-                read_options=pyarrow.csv.ReadOptions(
-                    column_names=self._names, use_threads=False, block_size=max(len(data), 1)
-                ),
-                parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-                convert_options=pyarrow.csv.ConvertOptions(
+                read_options=csv.ReadOptions(column_names=self._names, use_threads=False, block_size=max(len(data), 1)),
+                parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+                convert_options=csv.ConvertOptions(
                     include_columns=[self._column],
                     column_types={self._column: pa.large_string()},
                     strings_can_be_null=False,
@@ -127,13 +126,15 @@ def last_record_end(data: bytes) -> int:
 
 def header_names(head: bytes, *, name: str) -> tuple[list[str], int]:
     """The names in a csv header, and how many bytes it takes."""
+    from pyarrow import csv
+
     buffer = np.frombuffer(head, np.uint8)
     newlines = np.flatnonzero(buffer == _NEWLINE)
     quotes_before = np.searchsorted(np.flatnonzero(buffer == _QUOTE), newlines)
     outside = newlines[quotes_before % 2 == 0]
     end = int(outside[0]) + 1 if len(outside) else len(head)
     try:
-        names = pyarrow.csv.read_csv(pa.BufferReader(head[:end] + b"\n")).column_names
+        names = csv.read_csv(pa.BufferReader(head[:end] + b"\n")).column_names
     except pa.ArrowException as error:
         raise _damaged(name, "csv", error) from error
     return names, end

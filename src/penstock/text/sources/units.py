@@ -10,7 +10,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.ipc
-import pyarrow.parquet
 
 from penstock.errors import InputError
 from penstock.text.sources.files import SourceFile
@@ -90,7 +89,9 @@ def _cuts(
         return _csv_cuts(path, unit_bytes, on_bytes)
     try:
         if file.kind == "parquet":
-            metadata = pyarrow.parquet.read_metadata(path)
+            from pyarrow import parquet
+
+            metadata = parquet.read_metadata(path)
             sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
             return _grouped(sizes, file.num_bytes, unit_bytes)
         if file.kind == "arrow":

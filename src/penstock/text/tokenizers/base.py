@@ -18,18 +18,43 @@ from penstock.errors import TokenizerError
 class Tokenizer(Protocol):
     """Text → ids and back. A value: encoding changes nothing."""
 
-    name: str
-    eos_id: int
-    eos_token: str
-    vocab_size: int
-    lossless: bool
-    """Whether decoding gives back the text to the byte."""
-    context_free: bool
-    """Whether every character is encoded on its own, so that a text may be cut anywhere."""
-    token_bytes: NDArray[np.int64] | None
-    """How many bytes each id stands for, where that can be said."""
-    backend: str
-    version: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def eos_id(self) -> int: ...
+
+    @property
+    def eos_token(self) -> str: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def lossless(self) -> bool:
+        """Whether decoding gives back the text to the byte."""
+        ...
+
+    @property
+    def context_free(self) -> bool:
+        """Whether every character is encoded on its own, so that a text may be cut anywhere."""
+        ...
+
+    @property
+    def token_bytes(self) -> NDArray[np.int64] | None:
+        """How many bytes each id stands for, where that can be said."""
+        ...
+
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know of the choice that was made."""
+        ...
 
     def encode(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """All ids end to end, and where each text's ids start and the last one's end."""
@@ -39,16 +64,9 @@ class Tokenizer(Protocol):
         """The text that `ids` stand for."""
         ...
 
-    def state(self) -> dict[str, Any]:
-        """Enough to rebuild the tokenizer offline, as JSON."""
+    def state_json(self) -> str:
+        """Everything that decides an id, as the text of a JSON object: enough to rebuild the tokenizer offline."""
         ...
-
-
-def state_hash(state: dict[str, Any]) -> str:
-    """BLAKE3 of everything that decides an id; the name a user chose is not part of it."""
-    deciding = {key: value for key, value in state.items() if key not in ("name", "hash")}
-    canonical = json.dumps(deciding, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return str(blake3(canonical.encode()).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +78,23 @@ class StateFile:
 
 
 def state_file(tokenizer: Tokenizer) -> StateFile:
-    """What to write for `tokenizer`."""
-    state = tokenizer.state()
-    digest = state_hash(state)
-    return StateFile((json.dumps({"hash": digest, **state}, ensure_ascii=False) + "\n").encode(), digest)
+    """What to write for `tokenizer`: hash and name, and then the very text that is hashed."""
+    state = tokenizer.state_json()
+    digest = _hashed(state)
+    return StateFile((_prefix(digest, tokenizer.name) + state[1:] + "\n").encode(), digest)
 
 
 def tokenizer_from_state(path: Path, *, backend: str | None = None) -> Tokenizer:
     """The tokenizer that `path`, a `tokenizer_state.json`, describes. `backend`: the one to use, if a choice exists."""
     try:
-        state = json.loads(path.read_bytes())
-        if state["hash"] != state_hash(state):
-            raise TokenizerError(f"{path}: its hash does not fit its content; prepare or pull the dataset again")
-        kind = state["kind"]
+        text = path.read_text("utf-8")
+        state = json.loads(text)
+        digest, name, kind = state["hash"], state["name"], state["kind"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TokenizerError(f"{path}: not a tokenizer state ({error}); prepare or pull the dataset again") from error
+    prefix = _prefix(digest, name)
+    if not text.startswith(prefix) or _hashed("{" + text[len(prefix) :].rstrip("\n")) != digest:
+        raise TokenizerError(f"{path}: its hash does not fit its content; prepare or pull the dataset again")
     if kind == "byte":
         from penstock.text.tokenizers.byte import ByteTokenizer
 
@@ -86,5 +106,13 @@ def tokenizer_from_state(path: Path, *, backend: str | None = None) -> Tokenizer
     if kind == "tokenizer.json":
         from penstock.text.tokenizers.json_file import JsonTokenizer
 
-        return JsonTokenizer(state["tokenizer"], name=state["name"], eos_token=state["eos_token"], backend=backend)
+        return JsonTokenizer(state["tokenizer"], name=name, eos_token=state["eos_token"], backend=backend)
     raise TokenizerError(f"{path}: unknown kind {kind!r}; upgrade Penstock")
+
+
+def _prefix(digest: object, name: object) -> str:
+    return json.dumps({"hash": digest, "name": name}, ensure_ascii=False)[:-1] + ", "
+
+
+def _hashed(state: str) -> str:
+    return str(blake3(state.encode()).hexdigest())

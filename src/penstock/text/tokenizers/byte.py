@@ -1,5 +1,6 @@
 """One id for each byte of UTF-8."""
 
+import json
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ class ByteTokenizer:
     lossless: Final = True
     context_free: Final = True
     token_bytes: Final = None
+    warnings: Final[tuple[str, ...]] = ()
     backend: Final = "penstock"
     version = penstock.__version__
 
@@ -29,5 +31,5 @@ class ByteTokenizer:
     def decode(self, ids: NDArray[Any]) -> str:
         return ids[ids < self.eos_id].astype(np.uint8).tobytes().decode(errors="replace")
 
-    def state(self) -> dict[str, Any]:
-        return {"kind": "byte", "name": self.name, "eos_token": self.eos_token, "eos_id": self.eos_id}
+    def state_json(self) -> str:
+        return json.dumps({"kind": "byte", "eos_token": self.eos_token, "eos_id": self.eos_id})

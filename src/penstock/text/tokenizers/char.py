@@ -1,5 +1,6 @@
 """One id for each character that the corpus has."""
 
+import json
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ class CharTokenizer:
     lossless: Final = True
     context_free: Final = True
     token_bytes: Final = None
+    warnings: Final[tuple[str, ...]] = ()
     backend: Final = "penstock"
     version = penstock.__version__
 
@@ -38,6 +40,6 @@ class CharTokenizer:
         table = np.append(self._points, np.array([0xFFFD], np.uint32))
         return str(table[ids[ids != self.eos_id]].astype("<u4").tobytes().decode("utf-32-le"))
 
-    def state(self) -> dict[str, Any]:
+    def state_json(self) -> str:
         characters = self._points.astype("<u4").tobytes().decode("utf-32-le")
-        return {"kind": "char", "name": self.name, "characters": characters, "eos_token": self.eos_token}
+        return json.dumps({"kind": "char", "characters": characters, "eos_token": self.eos_token}, ensure_ascii=False)

@@ -44,7 +44,7 @@ class JsonTokenizer:
         self.eos_token, self.eos_id = _eos(self._content, eos_token, name)
         self.lossless = _is_lossless(self._content)
         self.warnings: tuple[str, ...] = ()
-        text = json.dumps(self._content, ensure_ascii=False)
+        self._text = text = json.dumps(self._content, ensure_ascii=False)
         if backend is None:
             self._fast, self._stable, self.warnings = _checked_backend(text, name)
         else:
@@ -79,14 +79,11 @@ class JsonTokenizer:
         decoder = self._stable if self._stable is not None else self._fast
         return str(decoder.decode(ids.tolist(), skip_special_tokens=False))
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "kind": "tokenizer.json",
-            "name": self.name,
-            "eos_token": self.eos_token,
-            "eos_id": self.eos_id,
-            "tokenizer": self._content,
-        }
+    def state_json(self) -> str:
+        eos = json.dumps(
+            {"kind": "tokenizer.json", "eos_token": self.eos_token, "eos_id": self.eos_id}, ensure_ascii=False
+        )
+        return f'{eos[:-1]}, "tokenizer": {self._text}}}'
 
 
 def _checked_backend(text: str, name: str) -> tuple[Any, Any, tuple[str, ...]]:
