@@ -12,7 +12,7 @@ help:
 	@echo "make test    format, lint, types, import contracts, tests"
 	@echo "make check   the same without the tests"
 	@echo "make soak    long runs: an hour of kills and restarts, ten gigabytes of input"
-	@echo "make bench   compare with peers, in their own environment; results under bench/results"
+	@echo "make bench   compare with peers, in their own environment; results under bench/results (BENCH_ARGS=--quick to try)"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -44,12 +44,12 @@ soak: $(STAMP)
 
 $(BENCH_VENV)/.installed: bench/requirements.txt constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(BENCH_VENV)
-	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
-	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --requirement bench/requirements.txt
+	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt \
+		--editable '.[bench]' --requirement bench/requirements.txt
 	@touch $@
 
 bench: $(BENCH_VENV)/.installed
-	$(BENCH_VENV)/bin/python bench/prepare.py
+	$(BENCH_VENV)/bin/python bench/prepare.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) demo bench/work

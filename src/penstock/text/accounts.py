@@ -21,11 +21,14 @@ class Accounts:
         self._plan = plan
         self._parts: dict[tuple[int, int], dict[str, Any]] = {}
         self._counts: Counter[str] = Counter()
+        self._num_bad = self._num_records = 0
 
     def add_read(self, unit: int, mark: dict[str, Any]) -> None:
         """What a unit read: one tally for each of its parts."""
         for number, (source, tally) in enumerate(zip(mark["sources"], mark["tallies"], strict=True)):
             self._parts[unit, number] = {"source": source, **tally}
+            self._num_bad += sum(tally["num_bad"].values())
+            self._num_records += tally["num_records"] - tally["num_blank"]
 
     def add_counts(self, counts: dict[str, int]) -> None:
         self._counts.update(counts)
@@ -43,25 +46,22 @@ class Accounts:
             seen[part["source"]] += part["num_records"]
         return first
 
-    def bad_records(self) -> tuple[int, int, list[str]]:
-        """How many records could not be used, out of how many, and the first of them with file and line."""
+    def bad_examples(self) -> list[str]:
+        """The first records that could not be used, with file and line."""
         first = self.first_records()
         examples: list[str] = []
-        bad = total = 0
         for (unit, _), part in sorted(self._parts.items()):
-            bad += sum(part["num_bad"].values())
-            total += part["num_records"] - part["num_blank"]
             path = self._plan.files[part["source"]].path
             examples += [f"{path}:{first[unit] + record + 1}: {what}" for record, what in part["bad_examples"]]
-        return bad, total, examples[:_MOST_EXAMPLES]
+        return examples[:_MOST_EXAMPLES]
 
     def check_bad_records(self, *, final: bool) -> None:
         """Stops when too much cannot be read: early only once enough has been seen to be sure."""
-        bad, total, examples = self.bad_records()
+        bad, total = self._num_bad, self._num_records
         if bad and (final or total >= 10_000) and bad > self._plan.config.max_bad_fraction * total:
             raise InputError(
                 f"{bad:,} of {total:,} records cannot be used, more than --max_bad_fraction "
-                f"{self._plan.config.max_bad_fraction}; the first: {'; '.join(examples[:3])}. "
+                f"{self._plan.config.max_bad_fraction}; the first: {'; '.join(self.bad_examples()[:3])}. "
                 "Mend the inputs, name the right --text_column, or allow more"
             )
 
@@ -85,7 +85,8 @@ class Accounts:
     def stages(self, *, num_tokens: int, splits: dict[str, tuple[int, int]], num_dropped: int) -> list[dict[str, Any]]:
         """The books. `splits`: documents and tokens of each; `num_dropped`: documents over units with no text left."""
         counts = self._counts.copy()
-        counts["dropped_documents:duplicate_lines"] += num_dropped
+        whole = self._plan.config.dedup == "documents"
+        counts["dropped_documents:duplicate_document" if whole else "dropped_documents:duplicate_lines"] += num_dropped
         parts = list(self._parts.values())
         bad: Counter[str] = Counter()
         for part in parts:
@@ -119,7 +120,7 @@ class Accounts:
                     **{reason: {"records": number} for reason, number in sorted(bad.items())},
                     **({"blank_line": {"records": blank}} if blank else {}),
                 },
-                "bad_examples": self.bad_records()[2],
+                "bad_examples": self.bad_examples(),
                 "replaced": {
                     "invalid_utf8": sum(part["num_invalid_utf8"] for part in parts),
                     "lone_surrogates": sum(part["num_lone_surrogates"] for part in parts),

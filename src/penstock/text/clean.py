@@ -85,7 +85,7 @@ def _blank_lines(blank: NDArray[np.bool_], newline: NDArray[np.bool_], last: NDA
     if not len(last):
         return last
     newlines = np.flatnonzero(newline)
-    starts: NDArray[np.int64] = newlines[np.searchsorted(newlines, last) - 1] + 1
-    # As many blanks as bytes: counted, so that a long line costs no more than it is long.
+    starts = newlines[np.searchsorted(newlines, last) - 1] + 1
     full = [bool(blank[start : end + 1].all()) for start, end in zip(starts.tolist(), last.tolist(), strict=True)]
-    return starts[np.array(full, bool)]
+    found: NDArray[np.int64] = starts[np.array(full, bool)]
+    return found

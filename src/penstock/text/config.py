@@ -70,6 +70,8 @@ class PrepareConfig:
     """Stop if more than this share of records cannot be read."""
     seed: int = 0
     """Chooses another validation set."""
+    unit_bytes: int = 32 << 20
+    """Input that is read, and after a kill read again, at a time. Changes nothing in the shards."""
 
     def __post_init__(self) -> None:
         if not self.input_files:
@@ -81,6 +83,8 @@ class PrepareConfig:
                 raise ConfigError(f"--{name} must be from 0 to 1, got {getattr(self, name)}")
         if self.val_fraction == 1:
             raise ConfigError("--val_fraction 1 would leave nothing to train on; the usual value is 0.1")
+        if self.unit_bytes < 1:
+            raise ConfigError(f"--unit_bytes must be positive, got {self.unit_bytes}")
         if self.workers < 0:
             raise ConfigError(f"--workers must not be negative, got {self.workers}; 0 means one per core")
         if not 0 <= self.seed < 1 << 64:
@@ -126,5 +130,5 @@ class PrepareConfig:
 
     def identity(self) -> dict[str, Any]:
         """The settings that decide the bytes of the result, and no others."""
-        leave_out = {"out_dir", "workers", "max_memory", "append", "max_bad_fraction", "input_files"}
+        leave_out = {"out_dir", "workers", "max_memory", "append", "max_bad_fraction", "input_files", "unit_bytes"}
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in leave_out}

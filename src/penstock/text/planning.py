@@ -67,9 +67,9 @@ class Plan:
         return fingerprint([self.identity, parts, [p.source for p in unit.parts]])
 
 
-def made_plan(config: PrepareConfig, work: Work, progress: Progress, *, unit_bytes: int) -> Plan:
+def made_plan(config: PrepareConfig, work: Work, progress: Progress) -> Plan:
     """The plan for `config`. Refuses an output directory that holds something else."""
-    base = _base(config)
+    base, unit_bytes = _base(config), config.unit_bytes
     spool = _spooled_stdin(work) if STDIN in config.input_files else None
     files = found_files(config.input_files, default_kind=config.input_format, stdin_spool=spool)
     if spool is not None:
@@ -100,7 +100,7 @@ def made_plan(config: PrepareConfig, work: Work, progress: Progress, *, unit_byt
         identity=identity,
         fingerprint=fingerprint([identity, [asdict(file) for file in files], unit_bytes]),
     )
-    with replacing(work.path("", "plan.json")) as out:
+    with replacing(work.directory() / "plan.json") as out:
         record = {"version": _PLAN_VERSION, "identity": identity, "inputs": [file.path for file in files]}
         out.write(json.dumps(record, indent=1).encode())
     return plan
@@ -244,7 +244,7 @@ def _refuse_other_work(work: Work, identity: dict[str, Any], inputs: list[str]) 
 
 def _spooled_stdin(work: Work) -> Path:
     """Standard input in a file: it can only be read once, and work may have to be done again."""
-    path = work.path("", "stdin")
+    path = work.directory() / "stdin"
     with replacing(path, durable=False) as out:
         shutil.copyfileobj(sys.stdin.buffer, out, 1 << 20)
     if path.stat().st_size == 0:

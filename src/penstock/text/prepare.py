@@ -30,7 +30,7 @@ from penstock.text.preflight import estimate, read_options, require_space, sampl
 from penstock.text.publish import Publisher
 from penstock.text.resolve import ResolveJob, near_duplicates, resolve_documents, resolve_lines, resolve_near
 from penstock.text.sources.block import MIDLINE
-from penstock.text.sources.units import UNIT_BYTES, Unit
+from penstock.text.sources.units import Unit
 from penstock.text.tokenizers import Tokenizer, chosen_tokenizer, tokenizer_from_state
 from penstock.text.tokenizers.base import state_file
 from penstock.text.work import Work, fingerprint, read_mark, write_mark
@@ -48,7 +48,7 @@ class Prepared:
     """Whether the dataset was finished before, so that nothing had to be done."""
 
 
-def prepare(config: PrepareConfig, *, progress: Progress | None = None, unit_bytes: int = UNIT_BYTES) -> Prepared:
+def prepare(config: PrepareConfig, *, progress: Progress | None = None) -> Prepared:
     """Makes the dataset that `config` describes, or finishes it, or finds it finished."""
     progress = progress or Silence()
     work = Work(config.out_dir)
@@ -58,7 +58,7 @@ def prepare(config: PrepareConfig, *, progress: Progress | None = None, unit_byt
         return Prepared(manifest=done, already_there=True)
     with _removed_if_unused(config.out_dir, work), work.locked():
         work.discard_partials()
-        plan = made_plan(config, work, progress, unit_bytes=unit_bytes)
+        plan = made_plan(config, work, progress)
         if not plan.files:
             assert plan.base is not None
             work.remove()
@@ -106,8 +106,8 @@ class _Run:
         self._engine, self._num_workers = engine, num_workers
         self._accounts = Accounts(plan)
         self._warnings: list[str] = []
-        self._read_dir = work.path("read", ".").parent
-        self._encoded_dir = work.path("encoded", ".").parent
+        self._read_dir = work.directory("read")
+        self._encoded_dir = work.directory("encoded")
         self._jobs = [*self._old_jobs(), *map(self._unit_job, plan.units)]
 
     def dataset(self) -> Manifest:
@@ -199,7 +199,7 @@ class _Run:
 
     def _resolve(self) -> "_Drops":
         config = self._plan.config
-        directory = self._work.path("drops", self._plan.fingerprint)
+        directory = self._work.directory("drops") / self._plan.fingerprint
         mark_path = directory / "resolved"
         if (mark := read_mark(mark_path)) is not None:
             return _Drops.from_mark(mark, directory)
@@ -384,9 +384,8 @@ class _Run:
             tokenizer = tokenizer_from_state(state)
         else:
             depends = plan.fingerprint if plan.tokenization == "char" or plan.tokenization.startswith("bpe:") else ""
-            state = self._work.path(
-                "tokenizer", fingerprint([plan.identity["tokenization"], plan.config.eos_token, depends]) + ".json"
-            )
+            name = fingerprint([plan.identity["tokenization"], plan.config.eos_token, depends])
+            state = self._work.directory("tokenizer") / f"{name}.json"
             if state.exists() and depends:
                 tokenizer = tokenizer_from_state(state)
             else:

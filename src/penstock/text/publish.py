@@ -50,15 +50,14 @@ class Publisher:
         self._plan, self._work, self._accounts = plan, work, accounts
         self._tokenizer, self._state, self._dtype = tokenizer, state, dtype
         config = plan.config
-        self._directory = work.path("shards", plan.fingerprint + f"-{dtype}")
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory = work.directory(f"shards/{plan.fingerprint}-{dtype}")
         self._sequence = DocumentSequence(
             tokenizer,
             seed=config.seed,
             val_fraction=config.val_fraction,
             normalize=config.normalize,
             dtype=dtype,
-            seam_path=work.path("encoded", f"{plan.fingerprint}.seams"),
+            seam_path=work.directory("encoded") / f"{plan.fingerprint}.seams",
         )
         first = {split: plan.base.num_documents(split) if plan.base else 0 for split in SPLITS}
         self._queues = {split: SplitQueue(config.tokens_per_shard, first[split]) for split in SPLITS}

@@ -31,11 +31,11 @@ class Work:
     def __init__(self, out_dir: Path) -> None:
         self.root = out_dir / WORK
 
-    def path(self, kind: str, name: str) -> Path:
-        """Where something of `kind` called `name` is kept. The directory exists."""
+    def directory(self, kind: str = "") -> Path:
+        """Where things of one kind are kept. It exists."""
         directory = self.root / kind
         directory.mkdir(parents=True, exist_ok=True)
-        return directory / name
+        return directory
 
     @contextmanager
     def locked(self) -> Iterator[None]:

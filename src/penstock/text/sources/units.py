@@ -15,7 +15,6 @@ from penstock.errors import InputError
 from penstock.text.sources.files import SourceFile
 from penstock.text.sources.tables import last_record_end
 
-UNIT_BYTES: Final = 32 << 20
 _MOST_FILES: Final = 2048
 _CSV_STEP: Final = 8 << 20
 
@@ -44,7 +43,7 @@ def work_units(
     files: list[SourceFile],
     paths: list[str],
     *,
-    unit_bytes: int = UNIT_BYTES,
+    unit_bytes: int,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> list[Unit]:
     """Every byte of every file in exactly one unit. `paths` say where each file really lies.
