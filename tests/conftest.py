@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,25 +65,34 @@ class CommandLine:
         assert "Traceback" not in ran.err, ran.err
         return ran
 
-    def prepare(self, *words: object) -> dict[str, Any]:
-        """What a `prepare` that must succeed prints, run in this process, which saves the start of another.
-
-        Bytes as tokens and no validation set, unless told otherwise.
-        """
+    def run_here(self, *words: object, stdin: bytes = b"") -> Ran:
+        """The same in this process, which saves the start of another. An exception that gets out fails the test."""
         out, err = io.StringIO(), io.StringIO()
-        with contextlib.chdir(self.directory), redirect_stdout(out), redirect_stderr(err):
-            code = main(["prepare", *_defaults(words), *map(str, words), "--json"])
-        assert code == 0, err.getvalue()
-        return Ran(code, out.getvalue(), err.getvalue()).result
+        with contextlib.chdir(self.directory), redirect_stdout(out), redirect_stderr(err), _standard_input(stdin):
+            code = main([str(word) for word in words])
+        return Ran(code, out.getvalue(), err.getvalue())
+
+    def prepare(self, *words: object) -> dict[str, Any]:
+        """What a `prepare` that must succeed prints. Bytes as tokens, no validation set, unless told otherwise."""
+        ran = self.run_here("prepare", *_defaults(words), *words, "--json")
+        assert ran.code == 0, ran.err
+        return ran.result
 
     def refusal(self, *words: object, code: int, stdin: bytes = b"", verb: str = "prepare") -> str:
         """The message of a command that must fail with `code`: one line on standard error, nothing on the other."""
-        ran = self.run(verb, *(_defaults(words) if verb == "prepare" else ()), *words, stdin=stdin)
+        ran = self.run_here(verb, *(_defaults(words) if verb == "prepare" else ()), *words, stdin=stdin)
         assert ran.code == code, (ran.code, ran.err)
         assert ran.out == ""
         assert ran.err.startswith(f"penstock {verb}: "), ran.err
         assert ran.err.strip().count("\n") == 0, ran.err
         return ran.err.strip()
+
+
+@contextmanager
+def _standard_input(data: bytes) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        yield
 
 
 def _word(word: object) -> str | bytes:

@@ -5,9 +5,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from builders import documents_in, prepared, smaller, written
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.text.builders import documents_in, prepared, smaller, written
 
 # Few words, so that lines and documents repeat.
 LINE = st.sampled_from(["alpha", "beta  gamma", "", "  ", "délta", "a line that is a little longer than others"])
@@ -61,8 +62,8 @@ def assert_balanced(stages: dict[str, dict[str, Any]], documents: list[str]) -> 
     assert split["tokens_in"] == split["train"]["tokens_out"] + split["val"]["tokens_out"]
     # One id a byte, and one for the end of each document.
     num_bytes = sum(len(document.encode()) for document in documents)
-    assert tokenize["bytes_in"] == num_bytes
     assert tokenize["tokens_out"] == num_bytes + len(documents)
+    assert tokenize["bytes_in"] == num_bytes
 
 
 @given(records=RECORDS, settings=SETTINGS)

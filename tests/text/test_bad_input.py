@@ -10,10 +10,37 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from builders import COMPRESSED, arrow, csv_bytes, documents_in, json_array, jsonl, parquet, written
+
+from tests.text.builders import COMPRESSED, arrow, csv_bytes, documents_in, json_array, jsonl, parquet, written
 
 TEXTS = [f"Document {i} tells of {i * i} things.\nIts second line is its own: {i}." for i in range(40)]
 BytesUnder = Callable[[Path], dict[str, bytes]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--input_files", "none.txt"), 1),
+        (("--input_files", "a.txt", "--seed", "-1"), 2),
+        (("--input_files", "a.txt", "--tokenization", "none.json"), 1),
+        (("--input_files", "a.txt", "--append"), 1),
+        (("--input_files", "bad.jsonl"), 1),
+        (("--input_files", "torn.txt.gz"), 1),
+        (("--input_files", "torn.parquet", "--workers", "2"), 1),
+        (("--input_files", "-"), 1),
+    ],
+)
+def test_command_ends_with_one_message_and_no_traceback(command_line, tmp_path, words, code):
+    written(tmp_path / "a.txt", "text")
+    written(tmp_path / "bad.jsonl", "no JSON\n")
+    written(tmp_path / "torn.txt.gz", COMPRESSED[".gz"](b"text")[:-9])
+    written(tmp_path / "torn.parquet", parquet(TEXTS)[:-9])
+    ran = command_line.run("prepare", "--out_dir", "out", *words)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith("penstock prepare: ")
+    assert ran.err.count("\n") == 1
+    # What the tests below run without another process is what a user sees.
+    assert ran.err.strip() == command_line.refusal("--out_dir", "out", *words, code=code)
 
 
 # Nothing to read
@@ -369,7 +396,7 @@ def test_tokenizer_that_cannot_be_had_is_named(command_line, tmp_path, tokenizat
 )
 def test_wrong_usage_exits_with_two_and_a_word_on_standard_error(command_line, tmp_path, words):
     written(tmp_path / "a.txt", "text")
-    ran = command_line.run(*words)
+    ran = command_line.run_here(*words)
     assert ran.code == 2
     assert ran.err.strip()
     assert ran.out == ""

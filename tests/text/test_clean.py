@@ -4,12 +4,12 @@ import re
 import unicodedata
 
 import numpy as np
-from builders import documents_in, prepared, smaller, written
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.text.clean import cleaned
 from penstock.text.sources.block import WHOLE
+from tests.text.builders import documents_in, prepared, smaller, written
 
 # Newlines of every kind, blanks, controls, a letter with its accents, and a blank that is none of ours.
 ALPHABET = "ab  \t\t\n\n\n\r\x85\u2028\u2029\0\x1b\x7f\x9f\x0b\x0ce\u0301\u0327é\u1100\u1161\xa0\u3000\ufeff😀"

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from penstock.text.work import Work
+
 KILLS = 54
 SCHEDULES = 18
 _RUN_S = 120
@@ -117,15 +119,13 @@ def test_ctrl_c_stops_at_once_says_so_and_leaves_work_that_goes_on(source: Path,
     assert_same(reference, out)
 
 
-def test_a_second_run_in_the_same_directory_waits_its_turn(source: Path, tmp_path: Path) -> None:
+def test_a_second_run_in_the_same_directory_is_refused(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = words(source, out, 1, "--tokenization", "byte")
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while files_in(out) < 5:
-        assert first.poll() is None, "it was over too soon"
-    second = subprocess.run(command, capture_output=True, text=True)
+    with Work(out).locked():
+        second = subprocess.run(command, capture_output=True, text=True)
     assert second.returncode == 2 and "another" in second.stderr
-    assert first.wait(_RUN_S) == 0
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def test_running_again_when_finished_does_nothing(source: Path, tmp_path: Path) -> None:

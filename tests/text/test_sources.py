@@ -8,7 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from builders import (
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.errors import InputError
+from tests.text.builders import (
     COMPRESSED,
     arrow,
     csv_bytes,
@@ -22,10 +26,6 @@ from builders import (
     smaller,
     written,
 )
-from hypothesis import example, given
-from hypothesis import strategies as st
-
-from penstock.errors import InputError
 
 TEXTS = [
     'He said "yes", and\nthen, on a new line, "no".',

@@ -57,6 +57,10 @@ def prepare(config: PrepareConfig, *, progress: Progress | None = None) -> Prepa
         work.remove()
         return Prepared(manifest=done, already_there=True)
     with _removed_if_unused(config.out_dir, work), work.locked():
+        # Another run may have finished it while this one waited for the lock.
+        if (done := already_done(config)) is not None:
+            work.remove()
+            return Prepared(manifest=done, already_there=True)
         work.discard_partials()
         plan = made_plan(config, work, progress)
         if not plan.files:
