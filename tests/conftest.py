@@ -17,6 +17,9 @@ from hypothesis import HealthCheck, Phase, settings
 
 from penstock.cli.main import main
 
+# No network, for us and for the processes we start.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 # Properties prepare whole datasets: what one example takes depends on the disk, not on the code under test.
 settings.register_profile(
     "penstock",
@@ -59,7 +62,7 @@ class CommandLine:
             capture_output=True,
             timeout=120,
             check=False,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "COLUMNS": "200"},
+            env={**os.environ, "COLUMNS": "200"},
         )
         ran = Ran(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
         assert "Traceback" not in ran.err, ran.err
@@ -78,9 +81,12 @@ class CommandLine:
         assert ran.code == 0, ran.err
         return ran.result
 
-    def refusal(self, *words: object, code: int, stdin: bytes = b"", verb: str = "prepare") -> str:
+    def refusal(
+        self, *words: object, code: int, stdin: bytes = b"", verb: str = "prepare", elsewhere: bool = False
+    ) -> str:
         """The message of a command that must fail with `code`: one line on standard error, nothing on the other."""
-        ran = self.run_here(verb, *(_defaults(words) if verb == "prepare" else ()), *words, stdin=stdin)
+        run = self.run if elsewhere else self.run_here
+        ran = run(verb, *(_defaults(words) if verb == "prepare" else ()), *words, stdin=stdin)
         assert ran.code == code, (ran.code, ran.err)
         assert ran.out == ""
         assert ran.err.startswith(f"penstock {verb}: "), ran.err

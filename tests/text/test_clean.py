@@ -2,6 +2,9 @@
 
 import re
 import unicodedata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from hypothesis import example, given, settings
@@ -110,24 +113,34 @@ def test_single_tab_inside_a_line_is_kept():
     assert clean("a\tb") == "a\tb"
 
 
-@given(text=st.text("ab  \t\n\n\r\0é\u0301", min_size=1, max_size=200), unit_bytes=st.integers(8, 60))
-def test_document_over_several_units_is_cleaned_as_if_whole(tmp_path_factory, text, unit_bytes):
-    directory = tmp_path_factory.mktemp("clean")
-    path = written(directory / "a.txt", text)
-    prepared(path, directory / "out", normalize=True, unit_bytes=unit_bytes)
-    expected = slowly_clean(text)
-    assert documents_in(directory / "out") == ([expected] if expected else [])
+# Lines short enough to be cut at their ends, and what may be torn apart there.
+LINES = st.lists(st.text("ab  \t\r\0é\u0301", max_size=6), min_size=1, max_size=40).map("\n".join).filter(bool)
 
 
-@given(
-    text=st.text("ab  \t\n\n\r\0é\u0301", min_size=1, max_size=200),
-    chunk=st.integers(4, 40),
-    dedup=st.sampled_from(["none", "documents"]),
-)
-def test_document_in_pieces_is_cleaned_as_if_whole(tmp_path_factory, text, chunk, dedup):
-    directory = tmp_path_factory.mktemp("clean")
-    path = written(directory / "a.txt", text)
+@given(text=LINES, unit_bytes=st.integers(8, 60))
+@example(text="aaaaaa\r\na", unit_bytes=8)
+@example(text="aaaaaa\n\n\n\na", unit_bytes=8)
+def test_document_over_several_units_is_cleaned_as_if_whole(text, unit_bytes):
+    assert prepared_text(text, unit_bytes=unit_bytes) == slowly_clean(text)
+
+
+@given(text=LINES, chunk=st.integers(16, 60), dedup=st.sampled_from(["none", "documents"]))
+@example(text="a" * 14 + "\r\na", chunk=16, dedup="none")
+def test_document_in_pieces_is_cleaned_as_if_whole(text, chunk, dedup):
     with smaller(chunk, chunk):
-        prepared(path, directory / "out", normalize=True, dedup=dedup)
-    expected = slowly_clean(text)
-    assert documents_in(directory / "out") == ([expected] if expected else [])
+        assert prepared_text(text, dedup=dedup) == slowly_clean(text)
+
+
+@given(text=st.text("ab  \té\u0301", min_size=1, max_size=60), chunk=st.integers(8, 20))
+@example(text="aaaaaaaa\u0301", chunk=8)
+def test_line_longer_than_a_block_is_cleaned_as_if_whole(text, chunk):
+    with smaller(chunk, chunk):
+        assert prepared_text(text) == slowly_clean(text)
+
+
+def prepared_text(text: str, **settings: Any) -> str:
+    """The text of a file that is one document, as it comes out of a dataset; "" if it has none."""
+    with TemporaryDirectory() as directory:
+        path = written(Path(directory) / "a.txt", text)
+        prepared(path, Path(directory) / "out", normalize=True, **settings)
+        return "".join(documents_in(Path(directory) / "out"))

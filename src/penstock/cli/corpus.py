@@ -21,7 +21,7 @@ class Arguments:
     """The jsonl file to write."""
     max_bytes: int | None = None
     """Stop after this much text."""
-    json: bool = False
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print the result as JSON."""
 
 

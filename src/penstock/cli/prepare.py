@@ -5,7 +5,9 @@ Example: penstock prepare --input_files wiki.txt books/ 'news/*.jsonl.gz' --out_
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from penstock.cli.terminal import TerminalProgress
 from penstock.shards.manifest import Manifest
@@ -18,9 +20,9 @@ class Arguments:
     """The words of `penstock prepare`."""
 
     config: PrepareConfig
-    no_dedup: bool = False
+    no_dedup: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """The same as --dedup none."""
-    json: bool = False
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print the result as JSON."""
 
 

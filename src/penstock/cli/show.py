@@ -27,7 +27,7 @@ class Arguments:
     """Print this document, numbered from 0 through all shards, whole."""
     documents: int = 3
     """How many documents to print the beginning of."""
-    json: bool = False
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print the result as JSON."""
 
 

@@ -125,6 +125,10 @@ class PrepareConfig:
         """What each worker may use to find duplicates."""
         return max(32 << 20, (self.memory_bytes() - _BASE_BYTES) // self.num_workers() - _WORKER_BYTES // 2)
 
+    def most_record_bytes(self) -> int:
+        """The longest record that a worker can parse: its bytes, its text and a copy of each must fit."""
+        return max(64 << 20, (self.memory_bytes() - _BASE_BYTES) // self.num_workers() // 5)
+
     def _wanted_workers(self) -> int:
         return self.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

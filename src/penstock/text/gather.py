@@ -23,6 +23,7 @@ from penstock.text.lines import Lines, comparable, digests, split_lines
 from penstock.text.minhash import BINS, EMPTY, Signatures, band_items, signatures
 from penstock.text.sources.block import BEGINS, BLOCK_BYTES, ENDS, MIDLINE, WHOLE, Block, Tally, whole
 from penstock.text.sources.files import SourceFile
+from penstock.text.sources.plain import in_pieces
 from penstock.text.sources.reading import ReadOptions, read_part
 from penstock.text.sources.units import Unit
 from penstock.text.tokenizers import tokenizer_from_state
@@ -77,13 +78,13 @@ def unit_blocks(job: UnitJob, tallies: list[Tally]) -> Iterator[tuple[int, Block
     """The documents of a unit as they are in the files, with the source of each block. Fills `tallies`, one a part."""
     if job.old is not None:
         tallies.append(Tally())
-        yield from ((0, block) for block in _old_blocks(job.old))
+        yield from ((0, piece) for block in _old_blocks(job.old) for piece in in_pieces(block))
         return
     for part, (file, path) in zip(job.unit.parts, job.files, strict=True):
         tally = Tally()
         tallies.append(tally)
         for block in read_part(file, path, part, job.options, tally):
-            yield part.source, block
+            yield from ((part.source, piece) for piece in in_pieces(block))
 
 
 def block_lines(block: Block, *, normalize: bool) -> Lines:

@@ -62,7 +62,11 @@ def sampled_texts(plan: Plan, max_bytes: int, *, most_units: int) -> Iterator[st
 
 def read_options(plan: Plan) -> ReadOptions:
     """How the plan's documents are found in files."""
-    return ReadOptions(text_column=plan.config.text_column, document_separator=plan.config.separator)
+    return ReadOptions(
+        text_column=plan.config.text_column,
+        document_separator=plan.config.separator,
+        most_record_bytes=plan.config.most_record_bytes(),
+    )
 
 
 def estimate(plan: Plan, tokenizer: Tokenizer, work: Work, *, token_bytes: int) -> Estimate:

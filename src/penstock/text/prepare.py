@@ -22,7 +22,7 @@ from penstock.shards.atomic import replacing
 from penstock.shards.manifest import Manifest
 from penstock.text.accounts import Accounts
 from penstock.text.config import PrepareConfig
-from penstock.text.dedup import WORKING_BYTES, Items, bucket_ranges, bucket_sizes, write_drops
+from penstock.text.dedup import ITEM_BYTES, WORKING_BYTES, Items, bucket_ranges, bucket_sizes, write_drops
 from penstock.text.encode import EncodeJob, encode_unit, remember_tokenizer
 from penstock.text.gather import LINES_SCHEMA, UnitJob, gather_unit, read_pieces
 from penstock.text.planning import Plan, already_done, made_plan
@@ -89,13 +89,13 @@ def _engine(num_workers: int) -> Iterator[Executor]:
 
 @contextmanager
 def _removed_if_unused(out_dir: Path, work: Work) -> Iterator[None]:
-    """A run that is refused at once leaves no trace."""
+    """A run that ends before it has finished anything leaves no trace."""
     existed = out_dir.exists()
     worked = work.root.exists()
     try:
         yield
     except BaseException:
-        if not worked and not (work.root / "plan.json").exists():
+        if not worked and not work.has_results():
             shutil.rmtree(work.root, ignore_errors=True)
             if not existed and out_dir.exists() and not any(out_dir.iterdir()):
                 out_dir.rmdir()
@@ -209,7 +209,6 @@ class _Run:
             return _Drops.from_mark(mark, directory)
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        self._progress.stage("finding duplicates", 0)
         drops = _Drops()
         if config.near_dedup:
             drops.near = directory / "near"
@@ -237,12 +236,16 @@ class _Run:
         most = min(most, max(1 << 16, int(sizes.sum()) // (2 * self._num_workers) + 1))
         crew = Crew(self._engine, self._num_workers)
         units = tuple(job.directory / job.key for job in self._jobs)
+        kind = suffix[1:].removesuffix("-items")
+        self._progress.stage(f"comparing {kind}", int(sizes.sum()) * ITEM_BYTES)
         for number, buckets in enumerate(bucket_ranges(sizes, most)):
             out = directory / f"{suffix[1:]}-{number:04d}"
             job = ResolveJob(buckets=buckets, units=units, out=out, dead_documents=dead)
-            crew.add(out.name, function, job, *more)
+            crew.add(job, function, job, *more)
         for done in crew.finished():
-            yield done.result if suffix == ".near-items" else done.tag
+            buckets = done.tag.buckets
+            self._progress.advance(int(sizes[buckets.start : buckets.stop].sum()) * ITEM_BYTES)
+            yield done.result if suffix == ".near-items" else done.tag.out.name
 
     def _add_open_documents(self) -> None:
         """Documents over several units are hashed here, piece after piece."""
@@ -357,7 +360,6 @@ class _Run:
                 crew.add(shard, *shard.call)
             for done in crew.finished():
                 publisher.shard_written(done.tag, done.result)
-            self._progress.stage("finishing", 0)
             return publisher.published(self._warnings, self._progress)
 
     def _encode_job(self, job: UnitJob, tokenizer: Tokenizer, state: Path, dtype: str, drops: "_Drops") -> EncodeJob:

@@ -50,6 +50,10 @@ class Work:
                 ) from error
             yield
 
+    def has_results(self) -> bool:
+        """Whether a unit is finished: something that a later run can build on."""
+        return any(any(self.root.glob(pattern)) for pattern in ("read/*.gathered", "encoded/*.encoded"))
+
     def discard_partials(self) -> None:
         """Takes away what a killed run left half-written."""
         for partial in self.root.rglob("*" + PARTIAL):

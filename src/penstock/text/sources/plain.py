@@ -13,6 +13,7 @@ import numpy as np
 from penstock.text.sources.block import BEGINS, BLOCK_BYTES, ENDS, MIDLINE, Block, Tally
 
 _SOFT_CUT: Final = re.compile(rb"[!-~](?= [!-~])")
+_SOFT_CUT_TEXT: Final = re.compile("[!-~](?= [!-~])")
 _SOFT_WINDOW: Final = 1 << 16
 _MOST_PIECES: Final = 1 << 15
 
@@ -133,8 +134,35 @@ def _last_chain(positions: list[int], size: int) -> list[int]:
     return positions[max(first, 0) :]
 
 
-def _single(text: str, part: int) -> Block:
-    return Block([text], np.array([part], np.uint8), np.zeros(1, np.int64))
+def in_pieces(block: Block) -> Iterator[Block]:
+    """`block` with every long document in pieces, so that no later step holds more than a few megabytes of text."""
+    long = [number for number, text in enumerate(block.texts) if len(text) > 2 * BLOCK_BYTES]
+    done = 0
+    for number in [*long, len(block.texts)]:
+        if number > done:
+            rows = slice(done, number)
+            yield Block(block.texts[rows], block.parts[rows], block.records[rows])
+        done = number + 1
+        if number < len(block.texts):
+            yield from _pieces(block.texts[number], int(block.parts[number]), int(block.records[number]))
+
+
+def _pieces(text: str, part: int, record: int) -> Iterator[Block]:
+    at, begins = 0, part & BEGINS
+    while len(text) - at > 2 * BLOCK_BYTES:
+        stop = text.rfind("\n", at, at + BLOCK_BYTES) + 1
+        midline = not stop
+        if midline:
+            stop = at + BLOCK_BYTES
+            soft = [match.end() for match in _SOFT_CUT_TEXT.finditer(text, stop - _SOFT_WINDOW, stop)]
+            stop = soft[-1] if soft else stop
+        yield _single(text[at : stop - (not midline)], begins | (MIDLINE if midline else 0), record)
+        at, begins = stop, 0
+    yield _single(text[at:], begins | part & (ENDS | MIDLINE), record)
+
+
+def _single(text: str, part: int, record: int = 0) -> Block:
+    return Block([text], np.array([part], np.uint8), np.array([record], np.int64))
 
 
 class _Gathering:

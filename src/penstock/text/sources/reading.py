@@ -27,6 +27,8 @@ class ReadOptions:
 
     text_column: str = "text"
     document_separator: str | None = None
+    most_record_bytes: int = 1 << 28
+    """A longer line of jsonl, or record of csv, is an error."""
 
 
 def read_part(file: SourceFile, path: str, part: Part, options: ReadOptions, tally: Tally) -> Iterator[Block]:
@@ -36,7 +38,8 @@ def read_part(file: SourceFile, path: str, part: Part, options: ReadOptions, tal
     elif file.kind == "jsonl":
         reader = JsonLines(options.text_column)
         with _chunks(file, path, part, tally) as chunks:
-            yield from reader.blocks(line_blocks(chunks), tally)
+            lines = line_blocks(chunks, most_bytes=options.most_record_bytes, name=file.path)
+            yield from reader.blocks(lines, tally)
     elif file.kind == "json":
         with _chunks(file, path, part, tally) as chunks:
             yield from json_values(chunks, options.text_column, tally, name=file.path)
@@ -84,11 +87,12 @@ def _csv(file: SourceFile, path: str, part: Part, options: ReadOptions, tally: T
         with opened(path, file.compression, tally, name=file.path) as source:
             source.read(marked + header)
             chunks = stream_chunks(source, tally, name=file.path)
-            yield from rows.blocks(record_blocks(chunks), tally)
+            yield from rows.blocks(record_blocks(chunks, most_bytes=options.most_record_bytes, name=file.path), tally)
         return
     streams.hash_range(path, part.start, part.stop, tally)
     start = part.start or marked + header
-    yield from rows.blocks(record_blocks(_exactly(path, start, part.stop)), tally)
+    chunks = _exactly(path, start, part.stop)
+    yield from rows.blocks(record_blocks(chunks, most_bytes=options.most_record_bytes, name=file.path), tally)
 
 
 def _exactly(path: str, start: int, stop: int) -> Iterator[bytes]:

@@ -173,21 +173,33 @@ def hash_range(path: str, start: int, stop: int, tally: Tally) -> None:
     tally.digest = digest.hexdigest()
 
 
-def line_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def line_blocks(chunks: Iterable[bytes], *, most_bytes: int, name: str) -> Iterator[bytes]:
     """`chunks` cut anew so that each block ends with a line.
 
-    A line longer than a chunk comes as a block of its own, of its own size.
+    A line longer than a chunk comes as a block of its own, of its own size; one of more than `most_bytes` is an error.
     """
     pending: list[bytes] = []
+    held = 0
     for data in chunks:
+        held += len(data)
+        refuse_long(held, most_bytes, name)
         cut = data.rfind(b"\n") + 1
         if cut:
             yield b"".join([*pending, data[:cut]])
-            pending = []
+            pending, held = [], len(data) - cut
         if cut < len(data):
             pending.append(data[cut:])
     if pending:
         yield b"".join(pending)
+
+
+def refuse_long(num_bytes: int, most_bytes: int, name: str) -> None:
+    """A record is parsed whole: one that memory cannot hold stops the run, with what would hold it."""
+    if num_bytes > most_bytes:
+        raise InputError(
+            f"{name}: a record of more than {most_bytes / 1e6:,.0f} MB, too long for the memory of a worker; run the "
+            "same command with a larger --max_memory or fewer --workers (what is finished is kept), or mend the file"
+        )
 
 
 def _refuse_utf16(head: bytes, name: str) -> None:

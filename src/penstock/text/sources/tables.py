@@ -13,6 +13,7 @@ import pyarrow.ipc
 from penstock.errors import InputError
 from penstock.text.sources.block import BLOCK_BYTES, Block, Tally, whole
 from penstock.text.sources.plain import decoded
+from penstock.text.sources.streams import refuse_long
 
 _ROWS_AT_ONCE = 1024
 _QUOTE, _NEWLINE = 34, 10
@@ -102,11 +103,12 @@ class CsvRows:
         tally.num_records += len(texts) + len(bad)
 
 
-def record_blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def record_blocks(chunks: Iterable[bytes], *, most_bytes: int, name: str) -> Iterator[bytes]:
     """csv cut anew so that each block ends with a record: at a newline outside quotes."""
     pending = b""
     for chunk in chunks:
         pending += chunk
+        refuse_long(len(pending), most_bytes, name)
         cut = last_record_end(pending)
         if cut:
             yield pending[:cut]
