@@ -103,7 +103,10 @@ def rows_in(directory: Path) -> list[tuple[str, int, str]]:
 
 @contextmanager
 def smaller(chunk: int, block: int) -> Iterator[None]:
-    """While this is open little is read and held at once, so that documents come in pieces."""
+    """While this is open little is read and held at once, so that documents come in pieces.
+
+    A block must hold more than one character, which takes up to four bytes.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "CHUNK_BYTES", chunk)
         patch.setattr(units, "_CSV_STEP", chunk)

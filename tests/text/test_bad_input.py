@@ -292,14 +292,15 @@ def test_the_same_command_again_finds_the_dataset_finished(command_line, finishe
 
 def test_unfinished_work_of_another_configuration_is_refused(command_line, tmp_path):
     written(tmp_path / "a.txt", "fine")
-    written(tmp_path / "b.txt.gz", _TRUNCATED["a.txt.gz"][:100])
-    words = ("--input_files", "a.txt", "b.txt.gz", "--out_dir", "out")
+    # Too many bad records are found when all has been read: work was done, and is kept.
+    written(tmp_path / "b.jsonl", jsonl(TEXTS) + b"no JSON\n")
+    words = ("--input_files", "a.txt", "b.jsonl", "--out_dir", "out")
     command_line.refusal(*words, code=1)
     message = command_line.refusal(*words, "--seed", "1", code=2)
     assert "unfinished work of another configuration" in message
     assert "seed is 0 there and 1 here" in message
     message = command_line.refusal("--input_files", "a.txt", "--out_dir", "out", code=2)
-    assert "inputs no longer given: b.txt.gz" in message
+    assert "inputs no longer given: b.jsonl" in message
 
 
 def test_out_dir_that_is_a_file_is_refused(command_line, tmp_path):

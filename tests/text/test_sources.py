@@ -185,7 +185,7 @@ def test_separated_documents_are_those_of_split(case, unit_bytes):
     assert found == documents_between(separator, text)
 
 
-@given(case=separated(), unit_bytes=UNIT_BYTES, chunk=st.integers(4, 40), block=st.integers(4, 40))
+@given(case=separated(), unit_bytes=UNIT_BYTES, chunk=st.integers(4, 40), block=st.integers(8, 40))
 def test_separated_documents_in_pieces_are_those_of_split(case, unit_bytes, chunk, block):
     separator, text = case
     with smaller(chunk, block):
@@ -193,7 +193,7 @@ def test_separated_documents_in_pieces_are_those_of_split(case, unit_bytes, chun
     assert found == documents_between(separator, text)
 
 
-@given(case=separated(), suffix=st.sampled_from([".gz", ".zst", ".xz"]), chunk=st.integers(4, 40))
+@given(case=separated(), suffix=st.sampled_from([".gz", ".zst", ".xz"]), chunk=st.integers(8, 40))
 def test_separated_documents_of_a_compressed_file_are_those_of_split(case, suffix, chunk):
     separator, text = case
     with smaller(chunk, chunk):
@@ -220,7 +220,7 @@ def test_file_that_is_one_document_keeps_every_byte(text, repeat, unit_bytes):
     text=st.text("ab \n\té😀", min_size=1, max_size=300),
     unit_bytes=UNIT_BYTES,
     chunk=st.integers(4, 40),
-    block=st.integers(4, 40),
+    block=st.integers(8, 40),
 )
 def test_document_in_pieces_keeps_every_byte(text, unit_bytes, chunk, block):
     with smaller(chunk, block):
@@ -265,7 +265,7 @@ def test_rows_of_tables_are_numbered_through_those_without_text(texts, make, uni
     assert found == [(number, text) for number, text in enumerate(texts, 1) if text is not None]
 
 
-@given(texts=FULL_TEXTS, chunk=st.integers(4, 60), make=st.sampled_from([json_array, json_concatenated]))
+@given(texts=FULL_TEXTS, chunk=st.integers(8, 60), make=st.sampled_from([json_array, json_concatenated]))
 def test_json_values_come_out_once_and_in_order_however_they_are_read(texts, chunk, make):
     with smaller(chunk, chunk):
         assert records_of("a.json", make(texts)) == list(enumerate(texts, 1))

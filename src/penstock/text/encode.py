@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from penstock.shards.atomic import replacing
 from penstock.text.dedup import read_drops
-from penstock.text.gather import UnitJob, block_lines, gather_unit, read_pieces, tally_fields, text_bytes, unit_blocks
+from penstock.text.gather import UnitJob, block_lines, read_pieces, require_lines, tally_fields, text_bytes, unit_blocks
 from penstock.text.lines import Lines, without_spare_blanks
 from penstock.text.pieces import KEY_CHARACTERS, PieceEncoder
 from penstock.text.sources.block import BEGINS, ENDS, MIDLINE, WHOLE, Tally
 from penstock.text.tokenizers import Tokenizer, tokenizer_from_state
-from penstock.text.work import read_mark, write_mark
+from penstock.text.work import write_mark
 
 _LONG_CHARACTERS: Final = 1 << 20
 """A longer document is encoded in pieces, so that the tokenizer's memory stays bounded."""
@@ -112,7 +112,7 @@ def encode_unit(job: EncodeJob) -> dict[str, Any]:
     tallies: list[Tally] = []
     counts: dict[str, int] = {}
     if job.gathered:
-        _require_lines(job.unit)
+        require_lines(job.unit)
     blocks = _gathered_blocks(job, counts) if job.gathered else _read_blocks(job.unit, tallies, counts)
     train, val = (job.path(suffix) for suffix in TOKEN_FILES)
     with replacing(train, durable=False) as file, replacing(val, durable=False) as val_file:
@@ -279,14 +279,6 @@ def _read_blocks(job: UnitJob, tallies: list[Tally], counts: dict[str, int]) -> 
             texts = list(block.texts)
             counts["clean_bytes"] += before
         yield FinalBlock(texts, block.parts, block.records, source, ["empty"] * len(texts))
-
-
-def _require_lines(job: UnitJob) -> None:
-    """A unit whose clean text is gone, because an earlier run had encoded it for another purpose, is read again."""
-    mark = read_mark(job.path(".gathered"))
-    lines = job.path(".lines")
-    if mark is None or not lines.exists() or lines.stat().st_size != mark["lines_bytes"]:
-        gather_unit(job)
 
 
 def _gathered_blocks(job: EncodeJob, counts: dict[str, int]) -> Iterator[FinalBlock]:

@@ -27,7 +27,7 @@ from penstock.text.sources.plain import in_pieces
 from penstock.text.sources.reading import ReadOptions, read_part
 from penstock.text.sources.units import Unit
 from penstock.text.tokenizers import tokenizer_from_state
-from penstock.text.work import write_mark
+from penstock.text.work import read_mark, write_mark
 
 LINES_SCHEMA: Final = pa.schema([("text", pa.large_string())])
 
@@ -153,6 +153,14 @@ def gather_unit(job: UnitJob) -> dict[str, Any]:
         "counts": counts,
     }
     return write_mark(job.path(".gathered"), mark, files)
+
+
+def require_lines(job: UnitJob) -> None:
+    """A unit whose clean text is gone, because it was encoded before, is read again."""
+    mark = read_mark(job.path(".gathered"))
+    lines = job.path(".lines")
+    if mark is None or not lines.exists() or lines.stat().st_size != mark["lines_bytes"]:
+        gather_unit(job)
 
 
 def tally_fields(tally: Tally) -> dict[str, Any]:

@@ -14,26 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from penstock.engines import Crew, InProcess, process_pool
-from penstock.errors import InputError
+from penstock.errors import ConfigError, InputError
 from penstock.shards.atomic import replacing
 from penstock.shards.manifest import Manifest
 from penstock.text.accounts import Accounts
 from penstock.text.config import PrepareConfig
-from penstock.text.dedup import ITEM_BYTES, WORKING_BYTES, Items, bucket_ranges, bucket_sizes, write_drops
+from penstock.text.duplicates import Drops, DuplicateSearch
 from penstock.text.encode import EncodeJob, encode_unit, remember_tokenizer
-from penstock.text.gather import LINES_SCHEMA, UnitJob, gather_unit, read_pieces
+from penstock.text.gather import UnitJob, gather_unit
 from penstock.text.planning import Plan, already_done, made_plan
 from penstock.text.preflight import estimate, read_options, require_space, sampled_texts
 from penstock.text.publish import Publisher
-from penstock.text.resolve import ResolveJob, near_duplicates, resolve_documents, resolve_lines, resolve_near
-from penstock.text.sources.block import MIDLINE
 from penstock.text.sources.units import Unit
 from penstock.text.tokenizers import Tokenizer, chosen_tokenizer, tokenizer_from_state
 from penstock.text.tokenizers.base import state_file
-from penstock.text.work import Work, fingerprint, read_mark, write_mark
+from penstock.text.work import Work, fingerprint, read_mark
 from penstock.types import Progress, Silence
 
 _BPE_SAMPLE_BYTES = 32 << 20
@@ -113,15 +110,15 @@ class _Run:
         self._read_dir = work.directory("read")
         self._encoded_dir = work.directory("encoded")
         self._jobs = [*self._old_jobs(), *map(self._unit_job, plan.units)]
+        self._gathered: dict[int, dict[str, Any]] = {}
 
     def dataset(self) -> Manifest:
         """Everything, from the inputs to the manifest."""
         plan = self._plan
         if plan.tokenization == "char" and plan.base is None:
+            # Its vocabulary is the characters of the whole corpus.
             self._gather()
-            tokenizer, state = self._tokenizer()
-        else:
-            tokenizer, state = self._tokenizer()
+        tokenizer, state = self._tokenizer()
         dtype = self._dtype(tokenizer)
         expected = estimate(plan, tokenizer, self._work, token_bytes=np.dtype(dtype).itemsize)
         require_space(expected, plan.config.out_dir)
@@ -130,7 +127,7 @@ class _Run:
             f"{expected.num_shards:,} shards, {expected.shard_bytes / 1e6:,.1f} MB; while preparing, at most "
             f"{expected.disk_bytes / 1e6:,.1f} MB of disk, of which {expected.free_bytes / 1e6:,.1f} MB are free"
         )
-        drops = _Drops()
+        drops = Drops()
         if plan.staged:
             self._gather()
             drops = self._resolve()
@@ -174,7 +171,7 @@ class _Run:
     # First stage
 
     def _gather(self) -> None:
-        if getattr(self, "_gathered", None) is not None:
+        if self._gathered:
             return
         self._progress.stage("reading", sum(job.unit.num_bytes for job in self._jobs))
         crew = Crew(self._engine, self._num_workers)
@@ -201,124 +198,16 @@ class _Run:
 
     # Second stage
 
-    def _resolve(self) -> "_Drops":
-        config = self._plan.config
+    def _resolve(self) -> Drops:
         directory = self._work.directory("drops") / self._plan.fingerprint
-        mark_path = directory / "resolved"
-        if (mark := read_mark(mark_path)) is not None:
-            return _Drops.from_mark(mark, directory)
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        drops = _Drops()
-        if config.near_dedup:
-            drops.near = directory / "near"
-            pairs = [np.empty((0, 4), np.int64)]
-            pairs += self._over_buckets(".near-items", resolve_near, directory, None, config.near_threshold)
-            rows = near_duplicates(np.concatenate(pairs))
-            write_drops(drops.near, rows[:, 0], rows[:, 1].astype(np.uint32), len(self._jobs))
-        if config.dedup == "documents":
-            self._add_open_documents()
-            found = list(self._over_buckets(".document-items", resolve_documents, directory, drops.near))
-            drops.documents = directory / "documents"
-            self._join_drops([directory / name for name in _names(found)], drops.documents)
-        if config.dedup == "lines":
-            found = list(self._over_buckets(".line-items", resolve_lines, directory, drops.near))
-            drops.lines = tuple(directory / name for name in _names(found))
-        write_mark(mark_path, drops.mark(), [path for path in drops.paths() if path.parent == directory])
-        return drops
-
-    def _over_buckets(
-        self, suffix: str, function: Any, directory: Path, dead: Path | None, *more: Any
-    ) -> Iterator[Any]:
-        sizes = sum((bucket_sizes(job.path(suffix)) for job in self._jobs), np.zeros(256, np.int64))
-        most = max(1 << 16, self._plan.config.dedup_bytes() // WORKING_BYTES)
-        # At least a few ranges for each worker, or some would idle.
-        most = min(most, max(1 << 16, int(sizes.sum()) // (2 * self._num_workers) + 1))
-        crew = Crew(self._engine, self._num_workers)
-        units = tuple(job.directory / job.key for job in self._jobs)
-        kind = suffix[1:].removesuffix("-items")
-        self._progress.stage(f"comparing {kind}", int(sizes.sum()) * ITEM_BYTES)
-        for number, buckets in enumerate(bucket_ranges(sizes, most)):
-            out = directory / f"{suffix[1:]}-{number:04d}"
-            job = ResolveJob(buckets=buckets, units=units, out=out, dead_documents=dead)
-            crew.add(job, function, job, *more)
-        for done in crew.finished():
-            buckets = done.tag.buckets
-            self._progress.advance(int(sizes[buckets.start : buckets.stop].sum()) * ITEM_BYTES)
-            yield done.result if suffix == ".near-items" else done.tag.out.name
-
-    def _add_open_documents(self) -> None:
-        """Documents over several units are hashed here, piece after piece."""
-        import pyarrow as pa
-        import pyarrow.ipc
-
-        state: Any = None
-        glue = ""
-        first: UnitJob | None = None
-        for job in self._jobs:
-            mark = self._gathered[job.unit.number]
-            if mark["begins"] and mark["ends"]:
-                continue
-            pieces = read_pieces(job.path(".pieces"))
-            if mark["begins"]:
-                state, glue, first = xxhash.xxh3_128(), "", job
-            if state is None or first is None:
-                continue
-            with pa.memory_map(str(job.path(".lines"))) as source:
-                lines = pa.ipc.open_stream(source)
-                assert lines.schema == LINES_SCHEMA
-                row = 0
-                for batch in lines:
-                    texts = batch.column(0).to_pylist()
-                    at = 0
-                    while row < len(pieces.parts) and at + pieces.num_lines[row] <= len(texts):
-                        count = int(pieces.num_lines[row])
-                        if count:
-                            state.update((glue + "\n".join(texts[at : at + count])).encode())
-                            glue = "" if pieces.parts[row] & MIDLINE else "\n"
-                        at += count
-                        row += 1
-                        if at == len(texts):
-                            break
-            if mark["ends"]:
-                self._append_document_item(first, state.intdigest())
-                state = None
-
-    def _append_document_item(self, job: UnitJob, value: int) -> None:
-        from penstock.text.dedup import joined_items, read_items, write_items
-
-        path = job.path(".document-items")
-        held = read_items(path, range(256))
-        last = int(read_pieces(job.path(".pieces")).documents[-1])
-        low, high = np.uint64(value & 0xFFFFFFFFFFFFFFFF), np.uint64(value >> 64)
-        if last in held.number:
-            return
-        item = Items(np.array([low]), np.array([high]), np.array([last], np.uint32))
-        write_items(path, joined_items([held, item]))
-
-    def _join_drops(self, paths: list[Path], out: Path) -> None:
-        """One file of dropped documents; a document over several units is dropped in all of them."""
-        from penstock.text.dedup import read_drops
-
-        units: list[int] = []
-        numbers: list[int] = []
-        carried = False
-        for job in self._jobs:
-            mark = self._gathered[job.unit.number]
-            dropped = read_drops(paths, job.unit.number).tolist()
-            if carried and not mark["begins"]:
-                dropped.append(0)
-            pieces = read_pieces(job.path(".pieces"))
-            if len(pieces.parts):
-                last = int(pieces.documents[-1])
-                carried = not mark["ends"] and last in dropped
-            units += [job.unit.number] * len(dropped)
-            numbers += dropped
-        write_drops(out, np.array(units, np.int64), np.array(numbers, np.uint32), len(self._jobs))
+        search = DuplicateSearch(
+            self._plan.config, self._jobs, self._gathered, self._engine, self._num_workers, self._progress, directory
+        )
+        return search.drops()
 
     # Third and fourth stage
 
-    def _encode(self, tokenizer: Tokenizer, state: Path, dtype: str, drops: "_Drops") -> Manifest:
+    def _encode(self, tokenizer: Tokenizer, state: Path, dtype: str, drops: Drops) -> Manifest:
         plan = self._plan
         self._progress.stage("tokenizing", sum(job.unit.num_bytes for job in self._jobs))
         publisher = Publisher(plan, self._work, self._accounts, tokenizer, state, dtype)
@@ -362,7 +251,7 @@ class _Run:
                 publisher.shard_written(done.tag, done.result)
             return publisher.published(self._warnings, self._progress)
 
-    def _encode_job(self, job: UnitJob, tokenizer: Tokenizer, state: Path, dtype: str, drops: "_Drops") -> EncodeJob:
+    def _encode_job(self, job: UnitJob, tokenizer: Tokenizer, state: Path, dtype: str, drops: Drops) -> EncodeJob:
         plan = self._plan
         # What is dropped from a unit depends on all the others.
         scope = plan.fingerprint if plan.staged else job.key
@@ -421,41 +310,8 @@ class _Run:
             return self._plan.base.token_dtype
         fits = tokenizer.vocab_size <= 1 << 16
         if config.token_dtype == "uint16" and not fits:
-            from penstock.errors import ConfigError
-
             raise ConfigError(
                 f"--token_dtype uint16: {tokenizer.name} has {tokenizer.vocab_size:,} ids, uint16 holds 65,536; "
                 "use auto or uint32"
             )
         return "uint16" if config.token_dtype == "uint16" or (config.token_dtype == "auto" and fits) else "uint32"
-
-
-@dataclass(slots=True)
-class _Drops:
-    """Where it is written what is left out."""
-
-    lines: tuple[Path, ...] = ()
-    documents: Path | None = None
-    near: Path | None = None
-
-    def paths(self) -> list[Path]:
-        return [*self.lines, *(path for path in (self.documents, self.near) if path is not None)]
-
-    def mark(self) -> dict[str, Any]:
-        return {
-            "lines": [path.name for path in self.lines],
-            "documents": self.documents.name if self.documents else None,
-            "near": self.near.name if self.near else None,
-        }
-
-    @classmethod
-    def from_mark(cls, mark: dict[str, Any], directory: Path) -> "_Drops":
-        return cls(
-            lines=tuple(directory / name for name in mark["lines"]),
-            documents=directory / mark["documents"] if mark["documents"] else None,
-            near=directory / mark["near"] if mark["near"] else None,
-        )
-
-
-def _names(found: list[str]) -> list[str]:
-    return sorted(found)

@@ -5,7 +5,6 @@ Works on hashes only, a range of buckets at a time. The first occurrence in the 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +28,11 @@ class ResolveJob:
     """Documents that are dropped already: their lines do not count."""
 
 
-def resolve_lines(job: ResolveJob) -> dict[str, Any]:
-    """Writes the lines to drop."""
-    units, items = _all_items(job, ".line-items")
+def resolve_equals(job: ResolveJob, suffix: str) -> None:
+    """Writes which items, lines or documents, to drop because an earlier one is equal."""
+    units, items = _all_items(job, suffix)
     later, _ = earlier_equals(items)
     write_drops(job.out, units[later], items.number[later], len(job.units))
-    return {"dropped": len(later)}
-
-
-def resolve_documents(job: ResolveJob) -> dict[str, Any]:
-    """Writes the documents to drop because an earlier one is equal."""
-    units, items = _all_items(job, ".document-items")
-    later, _ = earlier_equals(items)
-    write_drops(job.out, units[later], items.number[later], len(job.units))
-    return {"dropped": len(later)}
 
 
 def resolve_near(job: ResolveJob, threshold: float) -> NDArray[np.int64]:
@@ -87,8 +77,9 @@ def _all_items(job: ResolveJob, suffix: str) -> tuple[NDArray[np.int64], Items]:
     found: list[Items] = []
     sizes: list[int] = []
     for number, path in enumerate(job.units):
-        items = read_items(Path(f"{path}{suffix}"), job.buckets)
-        if job.dead_documents is not None:
+        whole = Path(f"{path}{suffix}.open")
+        items = read_items(whole if whole.exists() else Path(f"{path}{suffix}"), job.buckets)
+        if job.dead_documents is not None and suffix == ".line-items":
             items = _of_living(items, path, read_drops([job.dead_documents], number))
         found.append(items)
         sizes.append(len(items))
