@@ -25,7 +25,9 @@ from .test_manifest import some_manifest
 DTYPE = np.dtype("<u2")
 
 
-def written(directory: Path, documents: list[list[int]], *, compressed: bool, cuts: list[int], block_bytes: int) -> Shard:
+def written(
+    directory: Path, documents: list[list[int]], *, compressed: bool, cuts: list[int], block_bytes: int
+) -> Shard:
     tokens = np.array([token for document in documents for token in document], DTYPE)
     name = "train/shard_00000.bin" + (".zst" if compressed else "")
     (directory / "train").mkdir(exist_ok=True)

@@ -81,7 +81,13 @@ def test_the_dataset_stays_valid_until_the_new_data_counts(tmp_path: Path) -> No
 def test_settings_that_would_mix_splits_or_ids_are_refused(tmp_path: Path) -> None:
     out, more = tmp_path / "out", source(tmp_path / "b.jsonl", texts(20, 40))
     made(out, source(tmp_path / "a.jsonl", texts(0, 20)))
-    for other in ({"seed": 1}, {"val_fraction": 0.2}, {"dedup": "none"}, {"normalize": False}, {"tokenization": "byte"}):
+    for other in (
+        {"seed": 1},
+        {"val_fraction": 0.2},
+        {"dedup": "none"},
+        {"normalize": False},
+        {"tokenization": "byte"},
+    ):
         with pytest.raises(ConfigError, match=next(iter(other))):
             made(out, more, append=True, **other)
     made(out, more, append=True, tokenization="auto")

@@ -131,8 +131,11 @@ def test_document_in_pieces_is_cleaned_as_if_whole(text, chunk, dedup):
         assert prepared_text(text, dedup=dedup) == slowly_clean(text)
 
 
-@given(text=st.text("ab  \té\u0301", min_size=1, max_size=60), chunk=st.integers(8, 20))
-@example(text="aaaaaaaa\u0301", chunk=8)
+WORDS = st.lists(st.sampled_from(["ab", "aé", "e\u0301a\u0301b", "ééé", "a" * 30]), min_size=1, max_size=20)
+
+
+@given(text=st.builds(str.join, st.sampled_from([" ", "  ", "\t", " \t "]), WORDS), chunk=st.integers(16, 24))
+@example(text="a" * 20 + "\u0301" + "b" * 20, chunk=20)
 def test_line_longer_than_a_block_is_cleaned_as_if_whole(text, chunk):
     with smaller(chunk, chunk):
         assert prepared_text(text) == slowly_clean(text)

@@ -82,8 +82,14 @@ class Accounts:
             for number, file in enumerate(self._plan.files)
         ]
 
-    def stages(self, *, num_tokens: int, splits: dict[str, tuple[int, int]], num_dropped: int) -> list[dict[str, Any]]:
-        """The books. `splits`: documents and tokens of each; `num_dropped`: documents over units with no text left."""
+    def stages(
+        self, *, num_tokens: int, splits: dict[str, tuple[int, int]], num_dropped: int, seam_bytes: int
+    ) -> list[dict[str, Any]]:
+        """The books.
+
+        `splits`: documents and tokens of each. Of documents over several units: `num_dropped`, those with no text left,
+        and `seam_bytes`, their text that was encoded between units.
+        """
         counts = self._counts.copy()
         whole = self._plan.config.dedup == "documents"
         counts["dropped_documents:duplicate_document" if whole else "dropped_documents:duplicate_lines"] += num_dropped
@@ -105,7 +111,8 @@ class Accounts:
         }
         clean_documents = read - empty
         final_documents = clean_documents - sum(entry["documents"] for entry in dropped.values())
-        final_bytes = counts["clean_bytes"] - sum(entry["bytes"] for entry in dropped.values())
+        final_bytes = counts["encoded_bytes"] + seam_bytes
+        clean_bytes = final_bytes + sum(entry["bytes"] for entry in dropped.values())
         assert records == read + sum(bad.values()) + blank, "records read do not add up"
         assert final_documents == sum(documents for documents, _ in splits.values()), "documents do not add up"
         assert num_tokens == sum(tokens for _, tokens in splits.values()), "tokens do not add up"
@@ -131,15 +138,15 @@ class Accounts:
                 "documents_in": read,
                 "documents_out": clean_documents,
                 "bytes_in": counts["read_bytes"],
-                "bytes_out": counts["clean_bytes"],
+                "bytes_out": clean_bytes,
                 "dropped": {"empty": {"documents": empty}},
-                "normalized": {"bytes": counts["read_bytes"] - counts["clean_bytes"]},
+                "normalized": {"bytes": counts["read_bytes"] - clean_bytes},
             },
             {
                 "stage": "dedup",
                 "documents_in": clean_documents,
                 "documents_out": final_documents,
-                "bytes_in": counts["clean_bytes"],
+                "bytes_in": clean_bytes,
                 "bytes_out": final_bytes,
                 "dropped": {reason: entry for reason, entry in dropped.items() if any(entry.values())},
             },

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.text.lines import Lines, Removal, joined_bytes, lines_of, without_spare_blanks
+from penstock.text.sources.block import ENDS, MIDLINE
 
 _NEWLINES: Final = re.compile("\r\n|[\r\x85\u2028\u2029]")
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
@@ -28,6 +29,9 @@ def cleaned(texts: list[str], parts: NDArray[np.uint8]) -> Lines:
     texts = [text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
     data, ends = joined_bytes(texts)
     if _has_rare_characters(data):
+        # A piece cut after "\r\n" ends with the "\r" of that one newline.
+        cut = (parts & (ENDS | MIDLINE) == 0).tolist()
+        texts = [text.removesuffix("\r") if after else text for text, after in zip(texts, cut, strict=True)]
         texts = [_CONTROLS.sub("", _NEWLINES.sub("\n", text)) for text in texts]
         # Taking a control character out can bring two characters together that compose.
         texts = [text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]

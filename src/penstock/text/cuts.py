@@ -24,7 +24,8 @@ _FORCED_MARGIN: Final = 1 << 15
 def last_cut(text: str, tokenizer: Tokenizer) -> int:
     """The last good place to cut `text` that was found, or 0."""
     if tokenizer.context_free:
-        return len(text)
+        # Blank lines on both sides of a cut may have to become one.
+        return len(text.rstrip("\n"))
     last = len(text) - _AROUND
     for start in (max(0, last - _WINDOW), 0):
         for pattern in (_AFTER_LINE, _BEFORE_WORD):
@@ -40,7 +41,7 @@ def last_cut(text: str, tokenizer: Tokenizer) -> int:
 def first_cut(text: str, tokenizer: Tokenizer) -> int | None:
     """The first good place to cut `text`, which may start inside a word, or None."""
     if tokenizer.context_free:
-        return 0
+        return len(text) - len(rest) if (rest := text.lstrip("\n")) else None
     for pattern in (_AFTER_LINE, _BEFORE_WORD):
         matches = pattern.finditer(text, _AROUND, max(_AROUND, len(text) - _AROUND))
         for match in islice(matches, _TRIES):

@@ -197,6 +197,7 @@ class _UnitEncoder:
         for place, out in enumerate(outs):
             self._write(out, place)
         self._remember(sizes, keys, block.records[where], block.source, val)
+        _add(self._counts, "encoded_bytes", sum(len(text) if text.isascii() else len(text.encode()) for text in texts))
 
     def _add_piece(self, block: FinalBlock, at: int) -> None:
         text, part = block.texts[at], int(block.parts[at])
@@ -242,6 +243,7 @@ class _UnitEncoder:
 
     def _remember_pieces(self, pieces: PieceEncoder) -> None:
         record, source = self._where
+        _add(self._counts, "encoded_bytes", pieces.num_bytes)
         keys = split_keys([pieces.prefix], self._job.seed)
         self._remember(np.array([pieces.num_tokens]), keys, np.array([record]), source, np.zeros(1, np.int64))
 
@@ -267,17 +269,13 @@ class _UnitEncoder:
 
 def _read_blocks(job: UnitJob, tallies: list[Tally], counts: dict[str, int]) -> Iterator[FinalBlock]:
     """Without a first stage: read, clean, done."""
-    counts.update(read_documents=0, read_bytes=0, clean_bytes=0)
+    counts.update(read_documents=0, read_bytes=0)
     for source, block in unit_blocks(job, tallies):
         counts["read_documents"] += int(np.count_nonzero(block.parts & BEGINS))
-        counts["read_bytes"] += (before := text_bytes(block))
+        counts["read_bytes"] += text_bytes(block)
+        texts: list[str | None] = [*block.texts]
         if job.normalize:
-            lines = block_lines(block, normalize=True)
-            texts = lines.joined()
-            counts["clean_bytes"] += lines.num_bytes
-        else:
-            texts = list(block.texts)
-            counts["clean_bytes"] += before
+            texts = block_lines(block, normalize=True).joined()
         yield FinalBlock(texts, block.parts, block.records, source, ["empty"] * len(texts))
 
 

@@ -105,7 +105,7 @@ def gather_unit(job: UnitJob) -> dict[str, Any]:
     line_items: list[Items] = []
     documents = _Documents(job)
     characters: set[str] = set()
-    counts = {"read_documents": 0, "read_bytes": 0, "clean_bytes": 0}
+    counts = {"read_documents": 0, "read_bytes": 0}
     num_lines, after_midline, previous = 0, False, -1
     lines_path = job.path(".lines")
     with replacing(lines_path, durable=False) as file, pa.ipc.new_stream(file, LINES_SCHEMA) as writer:
@@ -113,7 +113,6 @@ def gather_unit(job: UnitJob) -> dict[str, Any]:
             counts["read_documents"] += int(np.count_nonzero(block.parts & BEGINS))
             counts["read_bytes"] += text_bytes(block)
             lines = block_lines(block, normalize=job.normalize and job.old is None)
-            counts["clean_bytes"] += lines.num_bytes
             writer.write_batch(pa.record_batch([lines.text.to_arrow()], schema=LINES_SCHEMA))
             table.block.append(number)
             table.num_lines.append(lines.counts)

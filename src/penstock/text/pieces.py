@@ -37,6 +37,7 @@ class PieceEncoder:
         self.prefix = ""
         self.num_tokens = 0
         self.num_bytes = 0
+        """UTF-8 bytes of the text that was encoded."""
         self._glue = ""
         self._empty = True
 
@@ -75,7 +76,7 @@ class PieceEncoder:
         if self._seeking_head:
             self.head = self._take(len(self._held))
             return True
-        if self._empty or (not self._held and not self.num_bytes):
+        if self._empty or (not self._held and not self.num_tokens):
             return False
         if self._held:
             self._encode(self._take(len(self._held)))
@@ -106,10 +107,10 @@ class PieceEncoder:
         text, self._held = self._held[:count], self._held[count:]
         if len(self.prefix) < KEY_CHARACTERS:
             self.prefix += text[: KEY_CHARACTERS - len(self.prefix)]
-        self.num_bytes += len(text.encode())
         return text
 
     def _encode(self, text: str) -> None:
         ids, _ = self._tokenizer.encode([text])
         self._write(ids)
         self.num_tokens += len(ids)
+        self.num_bytes += len(text.encode())

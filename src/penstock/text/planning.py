@@ -218,6 +218,9 @@ def _named(what: str, paths: list[str]) -> list[str]:
 def _refuse_strangers(out_dir: Path) -> None:
     if out_dir.exists() and not out_dir.is_dir():
         raise ConfigError(f"{out_dir}: is a file; --out_dir needs a directory")
+    parent = next(parent for parent in out_dir.absolute().parents if parent.exists())
+    if not parent.is_dir():
+        raise ConfigError(f"{out_dir}: {parent} is a file; --out_dir needs a directory")
     if Work(out_dir).root.exists() or is_dataset(out_dir):
         return
     strangers = [path for split in ("train", "val") for path in (out_dir / split).glob("*") if path.is_file()]

@@ -69,8 +69,13 @@ def prepare(config: PrepareConfig, *, progress: Progress | None = None) -> Prepa
             progress.warn(
                 f"{num_workers} workers instead of {config.workers}: no more fit into --max_memory {config.max_memory}"
             )
-        with _engine(num_workers) as engine:
-            manifest = _Run(plan, work, engine, num_workers, progress).dataset()
+        try:
+            with _engine(num_workers) as engine:
+                manifest = _Run(plan, work, engine, num_workers, progress).dataset()
+        except BaseException:
+            # What workers were writing when they were ended is of no use, and a full disk needs the space.
+            work.discard_partials()
+            raise
     work.remove()
     return Prepared(manifest=manifest, already_there=False)
 

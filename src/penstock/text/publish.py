@@ -193,6 +193,7 @@ class Publisher:
             num_tokens=sum(tokens for _, tokens in splits.values()),
             splits=splits,
             num_dropped=self._sequence.num_dropped,
+            seam_bytes=self._sequence.num_bytes,
         )
         all_shards = (*base.shards, *shards) if base else tuple(shards)
         warnings = [*warnings, *_split_warnings(splits, config.val_fraction, bool(base))]

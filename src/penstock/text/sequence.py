@@ -34,6 +34,8 @@ class DocumentSequence:
         """Where the tokens of each document that lies in several places are."""
         self.num_dropped = 0
         """Documents over several units of which nothing was left."""
+        self.num_bytes = 0
+        """UTF-8 bytes of the text that was encoded here."""
         seam_path.unlink(missing_ok=True)
 
     def add(
@@ -96,6 +98,7 @@ class DocumentSequence:
 
     def _encode_carry(self, document: "_OpenDocument", *, end: bool = False) -> None:
         ids, _ = self._tokenizer.encode([document.carry])
+        self.num_bytes += len(document.carry.encode())
         if end and (document.has_text or len(ids)):
             ids = np.append(ids, np.uint32(self._tokenizer.eos_id))
         document.carry = ""

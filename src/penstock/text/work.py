@@ -55,8 +55,10 @@ class Work:
         return any(any(self.root.glob(pattern)) for pattern in ("read/*.gathered", "encoded/*.encoded"))
 
     def discard_partials(self) -> None:
-        """Takes away what a killed run left half-written."""
-        for partial in self.root.rglob("*" + PARTIAL):
+        """Takes away what a killed run left half-written, here and beside the shards."""
+        out_dir = self.root.parent
+        found = [*self.root.rglob("*" + PARTIAL), *out_dir.glob("*" + PARTIAL), *out_dir.glob("*/shard_*" + PARTIAL)]
+        for partial in found:
             partial.unlink(missing_ok=True)
 
     def remove(self) -> None:

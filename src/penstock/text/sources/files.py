@@ -55,6 +55,13 @@ def found_files(
             real = str(stdin_spool) if word == STDIN else path
             if path in files:
                 continue
+            try:
+                path.encode()
+            except UnicodeEncodeError as error:
+                raise InputError(
+                    f"{os.fsencode(path)!r}: the name is not UTF-8, so documents could not carry it as their source; "
+                    "rename the file"
+                ) from error
             kind, compression = kind_of(path, default_kind=default_kind)
             status = os.stat(real)
             files[path] = SourceFile(

@@ -5,15 +5,17 @@ the document. No byte is lost between pieces: joined again they are the document
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
 
 from penstock.text.sources.block import BEGINS, BLOCK_BYTES, ENDS, MIDLINE, Block, Tally
+from penstock.text.sources.streams import BOM
 
-_SOFT_CUT: Final = re.compile(rb"[!-~](?= [!-~])")
-_SOFT_CUT_TEXT: Final = re.compile("[!-~](?= [!-~])")
+_SOFT_CUT: Final = re.compile("[!-~](?= [!-~])")
+_SOFT_TRIES: Final = 1024
 _SOFT_WINDOW: Final = 1 << 16
 _MOST_PIECES: Final = 1 << 15
 
@@ -81,7 +83,8 @@ def separated_documents(
     else:
         # The last document ends with the file; after a final separator there is none.
         if held.strip() or part != BEGINS:
-            gathering.add(decoded(bytes(held), tally), part | ENDS, record)
+            if block := gathering.add(decoded(bytes(held), tally), part | ENDS, record):
+                yield block
             record += 1
     if block := gathering.flush():
         yield block
@@ -95,7 +98,9 @@ def first_document(path: str, start: int, separator: bytes) -> int:
     every next that does not overlap it, from where the overlapping began.
     """
     if start == 0:
-        return 0
+        # A byte-order mark is no text: the first document starts after it.
+        with open(path, "rb") as file:
+            return len(BOM) if file.read(len(BOM)) == BOM else 0
     size = len(separator)
     back = 1 << 12
     with open(path, "rb") as file:
@@ -153,9 +158,8 @@ def _pieces(text: str, part: int, record: int) -> Iterator[Block]:
         stop = text.rfind("\n", at, at + BLOCK_BYTES) + 1
         midline = not stop
         if midline:
-            stop = at + BLOCK_BYTES
-            soft = [match.end() for match in _SOFT_CUT_TEXT.finditer(text, stop - _SOFT_WINDOW, stop)]
-            stop = soft[-1] if soft else stop
+            base = max(at, at + BLOCK_BYTES - _SOFT_WINDOW)
+            stop = base + _soft_place(text[base : at + BLOCK_BYTES])
         yield _single(text[at : stop - (not midline)], begins | (MIDLINE if midline else 0), record)
         at, begins = stop, 0
     yield _single(text[at:], begins | part & (ENDS | MIDLINE), record)
@@ -195,15 +199,21 @@ def _cut(held: bytearray, most: int) -> tuple[int, bool]:
     if newline:
         return newline, False
     base = max(0, most - _SOFT_WINDOW)
-    soft = [match.end() for match in _SOFT_CUT.finditer(bytes(held[base:most]))]
-    if soft:
-        return base + soft[-1], True
-    cut = most
-    while cut > most - 4 and cut < len(held) and held[cut] & 0xC0 == 0x80:
-        cut -= 1
-    if cut == len(held):
-        # The next byte has not come yet: stop before the last character, whole or not.
-        cut -= 1
-        while cut > most - 4 and held[cut] & 0xC0 == 0x80:
-            cut -= 1
-    return cut, True
+    while base and held[base] & 0xC0 == 0x80:
+        base -= 1
+    # Bytes that are no text keep their places this way.
+    window = held[base:most].decode(errors="surrogateescape")
+    return base + len(window[: _soft_place(window)].encode(errors="surrogateescape")), True
+
+
+def _soft_place(window: str) -> int:
+    """Where a line may be cut so that its parts can be cleaned on their own: before a word, or between letters."""
+    words = [match.end() for match in _SOFT_CUT.finditer(window)]
+    if words:
+        return words[-1]
+    for place in range(len(window) - 1, max(0, len(window) - _SOFT_TRIES), -1):
+        before, after = window[place - 1], window[place]
+        apart = not unicodedata.combining(after) and unicodedata.is_normalized("NFC", before + after)
+        if apart and not before.isspace() and not after.isspace() and not 0xDC80 <= ord(after) <= 0xDCFF:
+            return place
+    return max(1, len(window) - 4)

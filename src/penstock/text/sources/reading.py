@@ -73,13 +73,14 @@ def _text(file: SourceFile, path: str, part: Part, options: ReadOptions, tally: 
     streams.hash_range(path, part.start, part.stop, tally)
     start = first_document(path, part.start, separator)
     if start < part.stop:
-        chunks = streams.document_chunks(path, start)
+        chunks = streams.document_chunks(path, start, name=file.path)
         yield from separated_documents(chunks, tally, separator=separator, own_bytes=part.stop - start)
 
 
 def _csv(file: SourceFile, path: str, part: Part, options: ReadOptions, tally: Tally) -> Iterator[Block]:
     with opened(path, file.compression, Tally(), name=file.path) as source:
         head = source.read(_HEADER_BYTES)
+        streams.refuse_utf16(head, file.path)
         marked = len(BOM) if head.startswith(BOM) else 0
         names, header = header_names(head[marked:], name=file.path)
     rows = CsvRows(names, options.text_column, name=file.path)

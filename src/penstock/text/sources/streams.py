@@ -106,7 +106,7 @@ def truncation_as_error(name: str, compression: str | None) -> Iterator[None]:
 def stream_chunks(source: Readable, tally: Tally, *, name: str) -> Iterator[bytes]:
     """Everything in `source`, without its byte-order mark."""
     head = source.read(CHUNK_BYTES)
-    _refuse_utf16(head, name)
+    refuse_utf16(head, name)
     data = head.removeprefix(BOM)
     while data:
         yield data
@@ -131,7 +131,7 @@ def range_chunks(path: str, start: int, stop: int, tally: Tally, *, name: str) -
                 raise InputError(f"{name}: shrank while it was read; leave inputs alone and run the same command again")
             digest.update(data)
             if at == 0:
-                _refuse_utf16(data, name)
+                refuse_utf16(data, name)
             own = data.removeprefix(BOM) if at == 0 else data
             at += len(data)
             if skipping:
@@ -153,12 +153,14 @@ def range_chunks(path: str, start: int, stop: int, tally: Tally, *, name: str) -
         tally.at_eof = at >= os.fstat(file.fileno()).st_size
 
 
-def document_chunks(path: str, start: int) -> Iterator[bytes]:
-    """An uncompressed file from the byte `start` on, without its byte-order mark."""
+def document_chunks(path: str, start: int, *, name: str) -> Iterator[bytes]:
+    """An uncompressed file from the byte `start` on."""
     with open(path, "rb") as file:
         file.seek(start)
         while data := file.read(CHUNK_BYTES):
-            yield data.removeprefix(BOM) if start == 0 else data
+            if start == 0:
+                refuse_utf16(data, name)
+            yield data
             start += len(data)
 
 
@@ -202,7 +204,8 @@ def refuse_long(num_bytes: int, most_bytes: int, name: str) -> None:
         )
 
 
-def _refuse_utf16(head: bytes, name: str) -> None:
+def refuse_utf16(head: bytes, name: str) -> None:
+    """An error if text starts with the byte-order mark of UTF-16."""
     # UTF-16 read as UTF-8 would be rubbish from end to end: better to stop.
     if head[:2] in _UTF16_MARKS:
         raise InputError(f"{name}: is UTF-16; convert it with `iconv -f UTF-16 -t UTF-8` and run the same command")
