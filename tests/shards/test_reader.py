@@ -1,6 +1,7 @@
 """Shards read back, verified, and opened by the thousand."""
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 import time
@@ -33,7 +34,7 @@ def written(
     (directory / "train").mkdir(exist_ok=True)
     bounds = sorted({0, len(tokens), *(cut % (len(tokens) + 1) for cut in cuts)})
     return write_shard(
-        (tokens[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)),
+        (tokens[a:b] for a, b in itertools.pairwise(bounds)),
         split="train",
         name=name,
         dtype=DTYPE,

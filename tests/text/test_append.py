@@ -41,7 +41,7 @@ def test_only_what_is_new_is_added_and_old_shards_keep_their_bytes(tmp_path: Pat
         *(("a.jsonl", text) for text in texts(0, 60)),
         *(("b.jsonl", text) for text in texts(60, 100)),
     }
-    assert dict((text, record) for _, record, text in rows_in(out))[texts(70, 71)[0]] == 31
+    assert {text: record for _, record, text in rows_in(out)}[texts(70, 71)[0]] == 31
     assert not (out / ".prepare").exists()
 
 

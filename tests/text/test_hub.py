@@ -27,10 +27,10 @@ def hub(tmp_path: Path) -> Iterator[str]:
     class Hub(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:  # noqa: N802
+        def do_HEAD(self) -> None:
             self._answer(body=False)
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             self._answer(body=True)
 
         def _answer(self, *, body: bool) -> None:

@@ -1,5 +1,6 @@
 """Ids are exactly those of the reference, whatever the text and however it is cut."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def test_a_document_in_pieces_has_the_ids_of_the_whole(name: str, words: list[st
     encoder = PieceEncoder(tokenizer, lambda ids: written.extend(ids.tolist()), normalize=False, begins=True)
     rng = np.random.default_rng(seed)
     cuts = sorted({0, len(text), *rng.integers(0, len(text), 5).tolist()})
-    for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+    for start, stop in itertools.pairwise(cuts):
         encoder.feed(text[start:stop], midline=True)
     encoder.end()
     patch.undo()
@@ -148,10 +149,10 @@ def test_a_run_without_any_break_is_cut_where_no_id_changes(monkeypatch: pytest.
 
 def metaspace_tokenizer(path: Path) -> Path:
     """A tokenizer in the manner of SentencePiece: it puts a mark before the text, so that cutting changes ids."""
-    from tokenizers import Tokenizer as HF
+    from tokenizers import Tokenizer as Trainee
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
-    tokenizer = HF(models.BPE(unk_token="<unk>"))
+    tokenizer = Trainee(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>", "</s>"], show_progress=False)
