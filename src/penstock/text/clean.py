@@ -13,12 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.text.lines import Lines, Removal, joined_bytes, lines_of, without_spare_blanks
+from penstock.text.lines import JoinedText, Lines, Removal, joined_bytes, lines_of, without_spare_blanks
 from penstock.text.sources.block import ENDS, MIDLINE
 
 _NEWLINES: Final = re.compile("\r\n|[\r\x85\u2028\u2029]")
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
-_RARE_UTF8: Final = (re.compile(rb"\xc2[\x80-\x9f]"), re.compile(rb"\xe2\x80[\xa8\xa9]"))
 _BLANKS: Final = re.compile(rb"[ \t]+")
 _SHORT_RUN: Final = 32
 _TAB, _NEWLINE, _SPACE, _DELETE = 9, 10, 32, 127
@@ -27,42 +26,49 @@ _TAB, _NEWLINE, _SPACE, _DELETE = 9, 10, 32, 127
 def cleaned(texts: list[str], parts: NDArray[np.uint8]) -> Lines:
     """The lines of `texts`, clean."""
     texts = [text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
-    data, ends = joined_bytes(texts)
-    if _has_rare_characters(data):
+    joined = joined_bytes(texts)
+    if _has_rare_characters(joined):
         # A piece cut after "\r\n" ends with the "\r" of that one newline.
         cut = (parts & (ENDS | MIDLINE) == 0).tolist()
         texts = [text.removesuffix("\r") if after else text for text, after in zip(texts, cut, strict=True)]
         texts = [_CONTROLS.sub("", _NEWLINES.sub("\n", text)) for text in texts]
         # Taking a control character out can bring two characters together that compose.
         texts = [text if text.isascii() else unicodedata.normalize("NFC", text) for text in texts]
-        data, ends = joined_bytes(texts)
-    return without_spare_blanks(lines_of(data, ends, _spare_blanks(data)), parts)
+        joined = joined_bytes(texts)
+    return without_spare_blanks(lines_of(joined, _spare_blanks(joined)), parts)
 
 
-def _has_rare_characters(data: bytes) -> bool:
-    buffer = np.frombuffer(data, np.uint8)
-    controls = (
-        np.count_nonzero(buffer < _SPACE) - np.count_nonzero(buffer == _NEWLINE) - np.count_nonzero(buffer == _TAB)
-    )
-    if controls or _DELETE in data:
+def _has_rare_characters(joined: JoinedText) -> bool:
+    buffer, data = joined.buffer, joined.data
+    below_space = np.count_nonzero(buffer < _SPACE) - np.count_nonzero(joined.is_newline)
+    if (below_space and below_space > data.count(b"\t")) or _DELETE in data:
         return True
-    return not data.isascii() and any(rare.search(data) for rare in _RARE_UTF8)
+    if data.isascii():
+        return False
+    # U+0080 to U+009F are C2 80 to C2 9F; U+2028 and U+2029 are E2 80 A8 and E2 80 A9. Every lead byte has its rest.
+    c1 = np.flatnonzero(buffer == 0xC2)
+    separators = np.flatnonzero(buffer == 0xE2)
+    is_separator = (buffer[separators + 1] == 0x80) & (buffer[separators + 2] & 0xFE == 0xA8)
+    return bool((buffer[c1 + 1] < 0xA0).any() or is_separator.any())
 
 
-def _spare_blanks(data: bytes) -> Removal | None:
+def _spare_blanks(joined: JoinedText) -> Removal | None:
     """What to take out so that no line ends with blanks and runs of blanks inside lines are one space."""
     # A newline on either side saves the special cases of the first and last byte.
-    buffer = np.frombuffer(b"\n" + data + b"\n", np.uint8)
-    blank = (buffer == _SPACE) | (buffer == _TAB)
-    newline = buffer == _NEWLINE
+    blank = np.zeros(len(joined.data) + 2, bool)
+    np.equal(joined.buffer, _SPACE, out=blank[1:-1])
+    if b"\t" in joined.data:
+        blank[1:-1] |= joined.buffer == _TAB
+    newline = np.ones(len(joined.data) + 2, bool)
+    newline[1:-1] = joined.is_newline
     # Places count from the byte before the text: runs inside a line, single blanks at its end, and blank lines.
-    inside = np.flatnonzero(blank[1:-1] & blank[2:] & ~blank[:-2] & ~newline[:-2]) + 1
+    inside = np.flatnonzero(blank[1:-1] & blank[2:] & ~(blank[:-2] | newline[:-2])) + 1
     at_end = np.flatnonzero(blank[1:-1] & newline[2:]) + 1
     blank_lines = _blank_lines(blank, newline, at_end[blank[at_end - 1]])
     starts = np.sort(np.concatenate([inside, at_end[~blank[at_end - 1]], blank_lines]))
     if not len(starts):
         return None
-    stops = _run_ends(blank, starts, buffer.tobytes)
+    stops = _run_ends(blank, starts, lambda: b"\n" + joined.data + b"\n")
     keep_one = ~newline[stops]
     return Removal(starts - 1, stops - 1, keep_one)
 

@@ -87,24 +87,32 @@ def earlier_equals(items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     place_bits = np.uint64(int(size - 1).bit_length())
     keys = (items.low >> place_bits << place_bits) | np.arange(size, dtype=np.uint64)
     keys.sort()
-    places = (keys & np.uint64((1 << int(place_bits)) - 1)).astype(np.int64)
-    keys >>= place_bits
-    same = keys[1:] == keys[:-1]
-    if not same.any():
+    tops = keys >> place_bits
+    # Every place after the first in a run of equal tops, and where that run starts.
+    later = np.flatnonzero(tops[1:] == tops[:-1]) + 1
+    if not len(later):
         return none, none
-    # Where each run of equal tops starts; then keep only members of runs longer than one.
-    starts = np.concatenate([[True], ~same])
-    in_run = np.concatenate([same, [False]]) | ~starts
-    firsts = places[starts][np.cumsum(starts) - 1][in_run]
-    members = places[in_run]
+    continues = np.concatenate([[False], later[1:] == later[:-1] + 1])
+    starts = np.maximum.accumulate(np.where(continues, 0, later - 1))
+    mask = np.uint64((1 << int(place_bits)) - 1)
+    members = (keys[later] & mask).astype(np.int64)
+    firsts = (keys[starts] & mask).astype(np.int64)
     equal = (items.low[members] == items.low[firsts]) & (items.high[members] == items.high[firsts])
-    doubtful = ~equal
-    if doubtful.any():
-        # Different hashes with the same top: a handful in a billion. Look at their whole runs one by one.
-        runs = np.isin(firsts, firsts[doubtful])
-        firsts[runs] = _first_of_each(items, members[runs])
-    later = members != firsts
-    return members[later], firsts[later]
+    if equal.all():
+        return members, firsts
+    # Different hashes with the same top: a handful in a billion. Look at their whole runs one by one.
+    runs = np.isin(firsts, firsts[~equal])
+    exact_members, exact_firsts = _told_apart(items, members[runs], firsts[runs])
+    return np.concatenate([members[~runs], exact_members]), np.concatenate([firsts[~runs], exact_firsts])
+
+
+def _told_apart(
+    items: Items, members: NDArray[np.int64], firsts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same answer for runs that hold more than one hash."""
+    places = np.union1d(members, firsts)
+    found = _first_of_each(items, places)
+    return places[found != places], found[found != places]
 
 
 def _first_of_each(items: Items, members: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -34,7 +34,7 @@ from penstock.text.sources.block import MIDLINE
 from penstock.text.work import read_mark, write_mark
 from penstock.types import Progress
 
-_FEWEST_ITEMS = 1 << 16
+_FEWEST_ITEMS, _MOST_ITEMS = 1 << 16, 1 << 21
 
 
 @dataclass(slots=True)
@@ -110,8 +110,8 @@ class DuplicateSearch:
         """Runs `function` over ranges of buckets that together hold every item."""
         sizes = sum((bucket_sizes(job.path(suffix)) for job in self._jobs), np.zeros(BUCKETS, np.int64))
         most = max(_FEWEST_ITEMS, self._config.dedup_bytes() // WORKING_BYTES)
-        # At least a few ranges for each worker, or some would idle.
-        most = min(most, max(_FEWEST_ITEMS, int(sizes.sum()) // (2 * self._num_workers) + 1))
+        # Enough ranges that no worker idles, and small enough for the caches.
+        most = min(most, _MOST_ITEMS, max(_FEWEST_ITEMS, int(sizes.sum()) // (2 * self._num_workers) + 1))
         crew = Crew(self._engine, self._num_workers)
         units = tuple(job.directory / job.key for job in self._jobs)
         self._progress.stage(f"comparing {suffix[1:].removesuffix('-items')}s", int(sizes.sum()) * ITEM_BYTES)

@@ -29,6 +29,8 @@ _LONG_CHARACTERS: Final = 1 << 20
 """A longer document is encoded in pieces, so that the tokenizer's memory stays bounded."""
 _FEW_TOKENS: Final = 128
 _LONG_ON_AVERAGE: Final = 1000
+_DEAD: Final = ("near_duplicate", "duplicate_document")
+"""Why a whole document is left out."""
 DOCUMENT_COLUMNS: Final = (
     ("num_tokens", "<i8"),
     ("key", "<u8"),
@@ -78,7 +80,7 @@ def split_keys(texts: list[str], seed: int) -> NDArray[np.uint64]:
     """What decides the split of each document: a hash of its content, or of its first 262,144 characters."""
     heads = [text if len(text) <= KEY_CHARACTERS else text[:KEY_CHARACTERS] for text in texts]
     if sum(map(len, heads)) > _LONG_ON_AVERAGE * len(heads):
-        return np.array([xxhash.xxh3_64_intdigest(head.encode(), seed) for head in heads], np.uint64)
+        return np.fromiter((xxhash.xxh3_64_intdigest(head.encode(), seed) for head in heads), np.uint64, len(heads))
     # The same hash in one go: for short documents, calls would cost more than hashing.
     frame: Any = pl.DataFrame({"text": pl.Series(heads, dtype=pl.String)})
     keys: NDArray[np.uint64] = frame.select(plh.col("text").nchash.xxh3_64(seed=seed)).to_series().to_numpy()
@@ -202,7 +204,7 @@ class _UnitEncoder:
     def _add_piece(self, block: FinalBlock, at: int) -> None:
         text, part = block.texts[at], int(block.parts[at])
         if part == WHOLE and not text:
-            self._count_dropped(block.reasons[at] or "empty")
+            self._count_dropped(block.reasons[at])
             return
         if part & BEGINS or self._pieces is None:
             self._begun_here = bool(part & BEGINS)
@@ -216,7 +218,7 @@ class _UnitEncoder:
                 if self._pieces.end():
                     self._remember_pieces(self._pieces)
                 else:
-                    self._count_dropped(block.reasons[at] or "duplicate_lines")
+                    self._count_dropped(block.reasons[at])
             else:
                 self._pieces.end()
                 self._leave(ends=True, tail="")
@@ -286,10 +288,9 @@ def _gathered_blocks(job: EncodeJob, counts: dict[str, int]) -> Iterator[FinalBl
     dropped_lines = np.sort(read_drops(job.dropped_lines, unit.unit.number)).astype(np.int64)
     reasons = np.full(len(pieces.parts), "", object)
     reasons[pieces.num_lines == 0] = "empty"
-    for path, reason in ((job.near_duplicates, "near_duplicate"), (job.dropped_documents, "duplicate_document")):
+    for path, reason in zip((job.near_duplicates, job.dropped_documents), _DEAD, strict=True):
         if path is not None:
             reasons[np.isin(pieces.documents, read_drops([path], unit.unit.number))] = reason
-    dead = (reasons == "near_duplicate") | (reasons == "duplicate_document")
     first_line = first_piece = 0
     with pa.memory_map(str(unit.path(".lines"))) as source:
         for batch in pa.ipc.open_stream(source):
@@ -300,50 +301,38 @@ def _gathered_blocks(job: EncodeJob, counts: dict[str, int]) -> Iterator[FinalBl
             keep = np.ones(len(text), bool)
             start, stop = np.searchsorted(dropped_lines, [first_line, first_line + len(text)])
             keep[dropped_lines[start:stop] - first_line] = False
-            yield _without(
-                lines,
-                keep,
-                pieces.parts[rows],
-                dead[rows],
-                reasons[rows],
-                job,
-                counts,
-                pieces.records[rows],
-                int(pieces.sources[first_piece]),
-            )
+            texts, why = _left(lines, keep, reasons[rows], pieces.parts[rows], unit.normalize, counts)
+            why_none = [str(reason) or why for reason in reasons[rows]]
+            source_number = int(pieces.sources[first_piece])
+            yield FinalBlock(texts, pieces.parts[rows], pieces.records[rows], source_number, why_none)
             first_line += len(text)
             first_piece += num_pieces
 
 
-def _without(
+def _left(
     lines: Lines,
     keep: NDArray[np.bool_],
-    parts: NDArray[np.uint8],
-    dead: NDArray[np.bool_],
     reasons: NDArray[Any],
-    job: EncodeJob,
+    parts: NDArray[np.uint8],
+    normalize: bool,
     counts: dict[str, int],
-    records: NDArray[np.int64],
-    source: int,
-) -> FinalBlock:
-    """The block with dropped lines and dead documents taken out, and what that took."""
-    if dead.any():
-        for reason in ("near_duplicate", "duplicate_document"):
-            gone = Lines(lines.text, lines.counts).kept(np.repeat(reasons == reason, lines.counts))
-            _add(counts, f"dropped_bytes:{reason}", gone.num_bytes)
-        keep &= ~np.repeat(dead, lines.counts)
-    num_dropped = int(np.count_nonzero(~keep & ~np.repeat(dead, lines.counts)))
+) -> tuple[list[str | None], str]:
+    """What is left of the pieces without dropped lines and documents, and why nothing is where nothing is."""
+    alive = lines
+    for reason in _DEAD:
+        if (dead := reasons == reason).any():
+            gone = np.repeat(dead, lines.counts)
+            _add(counts, f"dropped_bytes:{reason}", lines.kept(gone).num_bytes)
+            keep = keep & ~gone
+            alive = lines.kept(~np.repeat(np.isin(reasons, _DEAD), lines.counts))
     if keep.all():
-        texts = lines.joined()
-        return FinalBlock(texts, parts, records, source, [str(reason) for reason in reasons])
-    left = lines.kept(~np.repeat(dead, lines.counts))
-    before = left.num_bytes
+        return lines.joined(), "empty"
     kept = lines.kept(keep)
-    if job.unit.normalize:
+    _add(counts, "dropped_lines:duplicate_lines", len(alive.text) - len(kept.text))
+    if normalize:
         kept = without_spare_blanks(kept, parts)
-    _add(counts, "dropped_lines:duplicate_lines", num_dropped)
-    _add(counts, "dropped_bytes:duplicate_lines", before - kept.num_bytes)
-    return FinalBlock(kept.joined(), parts, records, source, [str(reason) or "duplicate_lines" for reason in reasons])
+    _add(counts, "dropped_bytes:duplicate_lines", alive.num_bytes - kept.num_bytes)
+    return kept.joined(), "duplicate_lines"
 
 
 def _add(counts: dict[str, int], name: str, more: int) -> None:

@@ -55,15 +55,28 @@ class Lines:
 
 def split_lines(texts: list[str]) -> Lines:
     """The lines of `texts`. Every text has at least one, if only a blank one."""
-    data, ends = joined_bytes(texts)
-    return lines_of(data, ends)
+    return lines_of(joined_bytes(texts))
 
 
-def joined_bytes(texts: list[str]) -> tuple[bytes, NDArray[np.int64]]:
-    """`texts` in UTF-8 with a newline between them, and where each ends."""
+@dataclass(frozen=True, slots=True)
+class JoinedText:
+    """Texts in UTF-8 with a newline between them."""
+
+    data: bytes
+    ends: NDArray[np.int64]
+    """Where each text ends."""
+    buffer: NDArray[np.uint8]
+    """The same bytes as an array."""
+    is_newline: NDArray[np.bool_]
+
+
+def joined_bytes(texts: list[str]) -> JoinedText:
+    """`texts` one after the other."""
     encoded = [text.encode() for text in texts]
     sizes = np.array([len(one) for one in encoded], np.int64)
-    return b"\n".join(encoded), np.cumsum(sizes + 1) - 1
+    data = b"\n".join(encoded)
+    buffer = np.frombuffer(data, np.uint8)
+    return JoinedText(data, np.cumsum(sizes + 1) - 1, buffer, buffer == _NEWLINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +89,28 @@ class Removal:
     """Where one space stays in their place."""
 
 
-def lines_of(data: bytes, ends: NDArray[np.int64], removal: Removal | None = None) -> Lines:
-    """The lines of texts that `joined_bytes` gave, without what is to be taken out."""
-    buffer = np.frombuffer(data, np.uint8)
-    is_newline = buffer == _NEWLINE
-    newlines = np.flatnonzero(is_newline)
-    counts = np.diff(np.searchsorted(newlines, ends), prepend=-1)
+def lines_of(joined: JoinedText, removal: Removal | None = None) -> Lines:
+    """The lines of `joined`, without what is to be taken out."""
+    newlines = np.flatnonzero(joined.is_newline)
+    counts = np.diff(np.searchsorted(newlines, joined.ends), prepend=-1)
     # Columns of strings lie end to end: without the newlines, what is left is the column.
-    offsets = np.concatenate([[0], newlines, [len(data)]])
-    offsets[1:-1] -= np.arange(len(newlines))
-    offsets[-1] -= len(newlines)
+    ends = np.append(newlines, len(joined.data))
+    ends -= np.arange(len(ends))
     if removal is None:
-        column = data.translate(None, b"\n")
+        column = joined.data.translate(None, b"\n")
     else:
         starts = removal.starts + removal.keep_one
         sizes = removal.stops - starts
-        before = np.concatenate([[0], np.cumsum(sizes)])
-        offsets[1:-1] -= before[np.searchsorted(removal.stops, newlines, side="right")]
-        offsets[-1] -= before[-1]
-        keep = ~is_newline
-        keep[np.repeat(starts - before[:-1], sizes) + np.arange(before[-1])] = False
-        spaced = buffer.copy()
+        removed = np.zeros(len(ends), np.int64)
+        np.add.at(removed, np.searchsorted(newlines, removal.starts), sizes)
+        ends -= np.cumsum(removed)
+        keep = ~joined.is_newline
+        keep[np.repeat(removal.stops - np.cumsum(sizes), sizes) + np.arange(sizes.sum())] = False
+        spaced = joined.buffer.copy()
         spaced[removal.starts[removal.keep_one]] = _SPACE
         column = spaced[keep].tobytes()
-    array = pa.LargeStringArray.from_buffers(len(newlines) + 1, pa.py_buffer(offsets), pa.py_buffer(column))
+    offsets = np.concatenate([[0], ends])
+    array = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(column))
     return Lines(pl.Series("text", array), counts)
 
 

@@ -37,8 +37,8 @@ class Estimate:
     free_bytes: int
 
 
-def sampled_texts(plan: Plan, max_bytes: int, *, most_units: int) -> Iterator[str]:
-    """Clean text from units spread evenly over the input. The same for any number of workers."""
+def sampled_texts(plan: Plan, max_bytes: int, *, most_units: int, clean: bool = True) -> Iterator[str]:
+    """Text from units spread evenly over the input. The same for any number of workers."""
     step = max(1, len(plan.units) // most_units)
     chosen = plan.units[::step][:most_units]
     share = max(1, max_bytes // max(1, len(chosen)))
@@ -49,7 +49,7 @@ def sampled_texts(plan: Plan, max_bytes: int, *, most_units: int) -> Iterator[st
             # A damaged file is reported when its unit is done, with all that is known then.
             with suppress(InputError):
                 for block in read_part(plan.files[part.source], plan.paths[part.source], part, options, Tally()):
-                    for text in _texts(block, normalize=plan.config.normalize):
+                    for text in _texts(block, normalize=clean and plan.config.normalize):
                         yield text[:left]
                         left -= len(text)
                         if left <= 0:
@@ -71,7 +71,7 @@ def read_options(plan: Plan) -> ReadOptions:
 
 def estimate(plan: Plan, tokenizer: Tokenizer, work: Work, *, token_bytes: int) -> Estimate:
     """Tokens, shards and disk, from a quarter of a megabyte of text."""
-    texts = list(sampled_texts(plan, 1 << 18, most_units=8))
+    texts = list(sampled_texts(plan, 1 << 18, most_units=4, clean=False))
     sample_bytes = sum(len(text.encode()) for text in texts)
     ids, _ = tokenizer.encode(texts)
     tokens_per_byte = len(ids) / sample_bytes if sample_bytes else 0.5

@@ -32,6 +32,8 @@ def resolve_equals(job: ResolveJob, suffix: str) -> None:
     """Writes which items, lines or documents, to drop because an earlier one is equal."""
     units, items = _all_items(job, suffix)
     later, _ = earlier_equals(items)
+    # In the order of the corpus, so that they lie together unit by unit.
+    later.sort()
     write_drops(job.out, units[later], items.number[later], len(job.units))
 
 
