@@ -81,7 +81,7 @@ def _engine(num_workers: int) -> Iterator[Executor]:
     if num_workers == 1 or multiprocessing.current_process().daemon:
         yield InProcess()
     else:
-        with process_pool(num_workers) as pool:
+        with process_pool(num_workers, preload=("penstock.text.assemble", "penstock.text.resolve")) as pool:
             yield pool
 
 
