@@ -22,7 +22,7 @@ class Done(NamedTuple):
 
 
 class Crew:
-    """A queue in front of an engine. At most two calls a worker are under way, so that memory stays bounded."""
+    """A queue in front of an engine. At most one call more than there are workers is under way, to bound memory."""
 
     def __init__(self, engine: Executor, num_workers: int) -> None:
         self._engine = engine

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from importlib import import_module
 
 _ONE_THREAD = {
     "POLARS_MAX_THREADS": "1",
@@ -27,19 +28,22 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 @contextmanager
-def process_pool(num_workers: int) -> Iterator[Executor]:
-    """An executor over `num_workers` processes. Leaving it early ends them at once."""
+def process_pool(num_workers: int, *, preload: tuple[str, ...] = ()) -> Iterator[Executor]:
+    """An executor over `num_workers` processes. Leaving it early ends them at once.
+
+    Workers import the modules in `preload` while their parent is still getting ready.
+    """
     before = set(multiprocessing.active_children())
     with _environment(_ONE_THREAD):
         pool = ProcessPoolExecutor(
             num_workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_become_worker,
-            initargs=(os.getpid(),),
+            initargs=(os.getpid(), preload),
         )
         # Processes inherit the environment when they start, which is at the first submissions.
-        for future in [pool.submit(os.getpid) for _ in range(num_workers)]:
-            future.add_done_callback(lambda _: None)
+        for _ in range(num_workers):
+            pool.submit(os.getpid)
     try:
         yield pool
         pool.shutdown()
@@ -65,7 +69,7 @@ def tune_process() -> None:
             libc.mallopt(_M_TRIM_THRESHOLD, 256 << 20)
 
 
-def _become_worker(parent: int) -> None:
+def _become_worker(parent: int, preload: tuple[str, ...]) -> None:
     tune_process()
     # The parent decides what Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -74,6 +78,8 @@ def _become_worker(parent: int) -> None:
     if os.getppid() != parent:
         os._exit(1)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+    for name in preload:
+        import_module(name)
 
 
 def _exit_with_parent() -> None:

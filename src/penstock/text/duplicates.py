@@ -34,7 +34,7 @@ from penstock.text.sources.block import MIDLINE
 from penstock.text.work import read_mark, write_mark
 from penstock.types import Progress
 
-_FEWEST_ITEMS, _MOST_ITEMS = 1 << 16, 1 << 21
+_FEWEST_ITEMS, _MOST_ITEMS = 1 << 16, 1 << 20
 
 
 @dataclass(slots=True)

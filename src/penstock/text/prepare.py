@@ -16,24 +16,20 @@ from typing import Any
 import numpy as np
 
 from penstock.engines import Crew, InProcess, process_pool
-from penstock.errors import ConfigError, InputError
-from penstock.shards.atomic import replacing
+from penstock.errors import InputError
 from penstock.shards.manifest import Manifest
 from penstock.text.accounts import Accounts
 from penstock.text.config import PrepareConfig
 from penstock.text.duplicates import Drops, DuplicateSearch
-from penstock.text.encode import EncodeJob, encode_unit, remember_tokenizer
+from penstock.text.encode import EncodeJob, encode_unit
 from penstock.text.gather import UnitJob, gather_unit
+from penstock.text.plan_tokenizer import PlanTokenizer, plan_tokenizer
 from penstock.text.planning import Plan, already_done, made_plan
-from penstock.text.preflight import estimate, read_options, require_space, sampled_texts
+from penstock.text.preflight import estimate, read_options, require_space
 from penstock.text.publish import Publisher
 from penstock.text.sources.units import Unit
-from penstock.text.tokenizers import Tokenizer, chosen_tokenizer, tokenizer_from_state
-from penstock.text.tokenizers.base import state_file
 from penstock.text.work import Work, fingerprint, read_mark
 from penstock.types import Progress, Silence
-
-_BPE_SAMPLE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +81,7 @@ def _engine(num_workers: int) -> Iterator[Executor]:
     if num_workers == 1 or multiprocessing.current_process().daemon:
         yield InProcess()
     else:
-        with process_pool(num_workers) as pool:
+        with process_pool(num_workers, preload=("penstock.text.assemble", "penstock.text.resolve")) as pool:
             yield pool
 
 
@@ -111,7 +107,6 @@ class _Run:
         self._plan, self._work, self._progress = plan, work, progress
         self._engine, self._num_workers = engine, num_workers
         self._accounts = Accounts(plan)
-        self._warnings: list[str] = []
         self._read_dir = work.directory("read")
         self._encoded_dir = work.directory("encoded")
         self._jobs = [*self._old_jobs(), *map(self._unit_job, plan.units)]
@@ -123,9 +118,8 @@ class _Run:
         if plan.tokenization == "char" and plan.base is None:
             # Its vocabulary is the characters of the whole corpus.
             self._gather()
-        tokenizer, state = self._tokenizer()
-        dtype = self._dtype(tokenizer)
-        expected = estimate(plan, tokenizer, self._work, token_bytes=np.dtype(dtype).itemsize)
+        chosen = plan_tokenizer(plan, self._work, self._progress, self._characters)
+        expected = estimate(plan, chosen.tokenizer, self._work, token_bytes=np.dtype(chosen.dtype).itemsize)
         require_space(expected, plan.config.out_dir)
         self._progress.note(
             f"{len(plan.files):,} files, {plan.num_bytes / 1e6:,.1f} MB: about {expected.num_tokens:,} tokens in "
@@ -136,7 +130,7 @@ class _Run:
         if plan.staged:
             self._gather()
             drops = self._resolve()
-        return self._encode(tokenizer, state, dtype, drops)
+        return self._encode(chosen, drops)
 
     # Units
 
@@ -212,38 +206,32 @@ class _Run:
 
     # Third and fourth stage
 
-    def _encode(self, tokenizer: Tokenizer, state: Path, dtype: str, drops: Drops) -> Manifest:
+    def _encode(self, chosen: PlanTokenizer, drops: Drops) -> Manifest:
         plan = self._plan
         self._progress.stage("tokenizing", sum(job.unit.num_bytes for job in self._jobs))
-        publisher = Publisher(plan, self._work, self._accounts, tokenizer, state, dtype)
         crew = Crew(self._engine, self._num_workers)
         waiting: dict[int, tuple[EncodeJob, dict[str, Any]]] = {}
-        jobs = [self._encode_job(job, tokenizer, state, dtype, drops) for job in self._jobs if job.old is None]
         following = len(plan.old)
 
-        def take(job: EncodeJob, mark: dict[str, Any]) -> None:
-            nonlocal following
-            waiting[job.unit.unit.number] = (job, mark)
-            self._progress.advance(job.unit.unit.num_bytes)
-            if not plan.staged:
-                self._accounts.add_read(job.unit.unit.number, mark)
-                self._accounts.check_bad_records(final=False)
-            self._accounts.add_counts(mark["counts"])
-            if plan.staged:
-                # Its clean text has served its purpose.
-                job.unit.path(".lines").unlink(missing_ok=True)
-            while following in waiting:
-                ready, its_mark = waiting.pop(following)
-                for shard in publisher.add_unit(ready, its_mark):
-                    crew.add(shard, *shard.call, soon=True)
-                following += 1
+        with Publisher(plan, self._work, self._accounts, chosen) as publisher:
 
-        for job in jobs:
-            if (mark := read_mark(job.path(".encoded"))) is not None:
-                take(job, mark)
-            else:
-                crew.add(job, encode_unit, job)
-        with publisher:
+            def take(job: EncodeJob, mark: dict[str, Any]) -> None:
+                nonlocal following
+                self._count_encoded(job, mark)
+                # Shards are filled in the order of the inputs, whatever order units finish in.
+                waiting[job.unit.unit.number] = (job, mark)
+                while following in waiting:
+                    for shard in publisher.add_unit(*waiting.pop(following)):
+                        crew.add(shard, *shard.call, soon=True)
+                    following += 1
+
+            for job in self._jobs:
+                if job.old is None:
+                    encode_job = self._encode_job(job, chosen, drops)
+                    if (mark := read_mark(encode_job.path(".encoded"))) is not None:
+                        take(encode_job, mark)
+                    else:
+                        crew.add(encode_job, encode_unit, encode_job)
             for done in crew.finished():
                 if isinstance(done.tag, EncodeJob):
                     take(done.tag, done.result)
@@ -254,22 +242,32 @@ class _Run:
                 crew.add(shard, *shard.call)
             for done in crew.finished():
                 publisher.shard_written(done.tag, done.result)
-            return publisher.published(self._warnings, self._progress)
+            return publisher.published(self._progress)
 
-    def _encode_job(self, job: UnitJob, tokenizer: Tokenizer, state: Path, dtype: str, drops: Drops) -> EncodeJob:
-        plan = self._plan
+    def _count_encoded(self, job: EncodeJob, mark: dict[str, Any]) -> None:
+        self._progress.advance(job.unit.unit.num_bytes)
+        self._accounts.add_counts(mark["counts"])
+        if self._plan.staged:
+            # Its clean text has served its purpose.
+            job.unit.path(".lines").unlink(missing_ok=True)
+        else:
+            self._accounts.add_read(job.unit.unit.number, mark)
+            self._accounts.check_bad_records(final=False)
+
+    def _encode_job(self, job: UnitJob, chosen: PlanTokenizer, drops: Drops) -> EncodeJob:
+        plan, backend = self._plan, chosen.tokenizer.backend
         # What is dropped from a unit depends on all the others.
         scope = plan.fingerprint if plan.staged else job.key
         return EncodeJob(
             unit=job,
             gathered=plan.staged,
-            tokenizer_state=state,
-            backend=tokenizer.backend if tokenizer.backend != "penstock" else None,
-            dtype=dtype,
+            tokenizer_state=chosen.state,
+            backend=backend if backend != "penstock" else None,
+            dtype=chosen.dtype,
             seed=plan.config.seed,
             val_fraction=plan.config.val_fraction,
             directory=self._encoded_dir,
-            key=fingerprint([job.key, scope, dtype, state.name]),
+            key=fingerprint([job.key, scope, chosen.dtype, chosen.hash]),
             dropped_lines=drops.lines,
             dropped_documents=drops.documents,
             near_duplicates=drops.near,
@@ -277,46 +275,8 @@ class _Run:
 
     # Tokenizer
 
-    def _tokenizer(self) -> tuple[Tokenizer, Path]:
-        plan = self._plan
-        if plan.base is not None:
-            state = plan.config.out_dir / plan.base.tokenizer.state.file
-            tokenizer = tokenizer_from_state(state)
-        else:
-            depends = plan.fingerprint if plan.tokenization == "char" or plan.tokenization.startswith("bpe:") else ""
-            name = fingerprint([plan.identity["tokenization"], plan.config.eos_token, depends])
-            state = self._work.directory("tokenizer") / f"{name}.json"
-            if state.exists() and depends:
-                tokenizer = tokenizer_from_state(state)
-            else:
-                if plan.tokenization.startswith("bpe:"):
-                    self._progress.stage(f"training {plan.tokenization}", 0)
-                tokenizer = chosen_tokenizer(
-                    plan.tokenization,
-                    eos_token=plan.config.eos_token,
-                    sample=lambda: sampled_texts(plan, _BPE_SAMPLE_BYTES, most_units=256),
-                    characters=self._characters,
-                )
-                with replacing(state, durable=False) as file:
-                    file.write(state_file(tokenizer).data)
-        self._warnings += tokenizer.warnings
-        remember_tokenizer(state, tokenizer)
-        return tokenizer, state
-
     def _characters(self) -> str:
         found = {character for mark in self._gathered.values() for character in mark["characters"]}
         if not found:
             raise InputError("char tokenization: the inputs hold no text to take characters from")
         return "".join(sorted(found))
-
-    def _dtype(self, tokenizer: Tokenizer) -> str:
-        config = self._plan.config
-        if self._plan.base is not None:
-            return self._plan.base.token_dtype
-        fits = tokenizer.vocab_size <= 1 << 16
-        if config.token_dtype == "uint16" and not fits:
-            raise ConfigError(
-                f"--token_dtype uint16: {tokenizer.name} has {tokenizer.vocab_size:,} ids, uint16 holds 65,536; "
-                "use auto or uint32"
-            )
-        return "uint16" if config.token_dtype == "uint16" or (config.token_dtype == "auto" and fits) else "uint32"

@@ -23,9 +23,9 @@ from penstock.shards.manifest import Manifest, Shard, SideFile, TokenizerInfo, w
 from penstock.text.accounts import Accounts
 from penstock.text.assemble import AssembleJob, Documents, SplitQueue, assemble_shard, token_runs
 from penstock.text.encode import TOKEN_FILES, EncodeJob, read_documents
+from penstock.text.plan_tokenizer import PlanTokenizer
 from penstock.text.planning import Plan
 from penstock.text.sequence import DocumentSequence
-from penstock.text.tokenizers import Tokenizer
 from penstock.text.work import Work, read_mark, write_mark
 from penstock.types import Progress
 
@@ -44,11 +44,9 @@ class ShardTask:
 class Publisher:
     """Takes encoded units in order, hands out shards to write, and publishes the dataset."""
 
-    def __init__(
-        self, plan: Plan, work: Work, accounts: Accounts, tokenizer: Tokenizer, state: Path, dtype: str
-    ) -> None:
-        self._plan, self._work, self._accounts = plan, work, accounts
-        self._tokenizer, self._state, self._dtype = tokenizer, state, dtype
+    def __init__(self, plan: Plan, work: Work, accounts: Accounts, chosen: PlanTokenizer) -> None:
+        self._plan, self._accounts, self._chosen = plan, accounts, chosen
+        tokenizer, dtype = chosen.tokenizer, chosen.dtype
         config = plan.config
         self._directory = work.directory(f"shards/{plan.fingerprint}-{dtype}")
         self._sequence = DocumentSequence(
@@ -101,7 +99,7 @@ class Publisher:
         self._shards[task.split, task.number] = shard
         self._settled.append(self._settling.submit(self._settle, task, shard))
 
-    def published(self, warnings: list[str], progress: Progress) -> Manifest:
+    def published(self, progress: Progress) -> Manifest:
         """Puts everything in its final place."""
         for future in self._settled:
             future.result()
@@ -119,7 +117,7 @@ class Publisher:
                 shards.append(replace(shard, name=name))
         for split in {shard.split for shard in shards}:
             sync_directory(out_dir / split)
-        manifest = self._manifest(shards, warnings, progress)
+        manifest = self._manifest(shards, progress)
         write_manifest(manifest, out_dir)
         if base is not None and base.sources.file != manifest.sources.file:
             (out_dir / base.sources.file).unlink(missing_ok=True)
@@ -152,7 +150,7 @@ class Publisher:
             split=split,
             number=number,
             compressed=self._plan.config.compress,
-            dtype=self._dtype,
+            dtype=self._chosen.dtype,
             runs=runs,
             lost=self._tokens.lost({path for path, _, _ in runs}),
             document_ends=np.cumsum(documents.num_tokens).astype(np.uint64),
@@ -180,7 +178,7 @@ class Publisher:
         write_mark(mark, {"shard": asdict(shard)}, list(self._paths(task.split, task.number)))
         self._tokens.used(task.uses)
 
-    def _manifest(self, shards: list[Shard], warnings: list[str], progress: Progress) -> Manifest:
+    def _manifest(self, shards: list[Shard], progress: Progress) -> Manifest:
         plan, config, base = self._plan, self._plan.config, self._plan.base
         splits = {
             split: (
@@ -196,24 +194,25 @@ class Publisher:
             seam_bytes=self._sequence.num_bytes,
         )
         all_shards = (*base.shards, *shards) if base else tuple(shards)
-        warnings = [*warnings, *_split_warnings(splits, config.val_fraction, bool(base))]
+        tokenizer = self._chosen.tokenizer
+        warnings = _split_warnings(splits, config.val_fraction, bool(base))
         for warning in warnings:
             progress.warn(warning)
         sources, num_sources = self._written_sources()
         state = self._written_state()
         return Manifest(
-            token_dtype=self._dtype,
+            token_dtype=self._chosen.dtype,
             tokenizer=TokenizerInfo(
-                name=self._tokenizer.name,
-                hash=json.loads(self._state.read_bytes())["hash"],
-                backend=self._tokenizer.backend,
-                version=self._tokenizer.version,
-                vocab_size=self._tokenizer.vocab_size,
-                lossless=self._tokenizer.lossless,
+                name=tokenizer.name,
+                hash=self._chosen.hash,
+                backend=tokenizer.backend,
+                version=tokenizer.version,
+                vocab_size=tokenizer.vocab_size,
+                lossless=tokenizer.lossless,
                 state=state,
             ),
-            eos_id=self._tokenizer.eos_id,
-            eos_token=self._tokenizer.eos_token,
+            eos_id=tokenizer.eos_id,
+            eos_token=tokenizer.eos_token,
             tokens_per_shard=config.tokens_per_shard,
             block_bytes=BLOCK_BYTES,
             shards=all_shards,
@@ -221,7 +220,7 @@ class Publisher:
             num_sources=num_sources,
             stages=(*(base.stages if base else ()), *stages),
             config=base.config if base else plan.identity,
-            warnings=tuple(warnings),
+            warnings=(*tokenizer.warnings, *warnings),
         )
 
     def _written_sources(self) -> tuple[SideFile, int]:
@@ -240,7 +239,7 @@ class Publisher:
     def _written_state(self) -> SideFile:
         if self._plan.base is not None:
             return self._plan.base.tokenizer.state
-        data = self._state.read_bytes()
+        data = self._chosen.state.read_bytes()
         with replacing(self._plan.config.out_dir / TOKENIZER_STATE) as file:
             file.write(data)
         return _side_file(TOKENIZER_STATE, data)
