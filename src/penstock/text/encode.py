@@ -27,6 +27,8 @@ from penstock.text.work import write_mark
 
 _LONG_CHARACTERS: Final = 1 << 20
 """A longer document is encoded in pieces, so that the tokenizer's memory stays bounded."""
+_HANDFUL_CHARACTERS: Final = 1 << 18
+"""What the tokenizer gets at a time: more falls out of the caches."""
 _FEW_TOKENS: Final = 128
 _LONG_ON_AVERAGE: Final = 1000
 _DEAD: Final = ("near_duplicate", "duplicate_document")
@@ -163,20 +165,23 @@ class _UnitEncoder:
         self._unknown = getattr(tokenizer, "unknown_id", None)
 
     def add(self, block: FinalBlock) -> None:
-        simple = [
-            part == WHOLE and text is not None and 0 < len(text) <= _LONG_CHARACTERS
-            for text, part in zip(block.texts, block.parts.tolist(), strict=True)
-        ]
-        at = 0
-        while at < len(simple):
-            stop = at + 1
-            if simple[at]:
-                while stop < len(simple) and simple[stop]:
-                    stop += 1
-                self._add_whole([text for text in block.texts[at:stop] if text is not None], block, slice(at, stop))
-            else:
-                self._add_piece(block, at)
-            at = stop
+        """The next pieces: whole documents a handful at a time, others one by one."""
+        handful: list[str] = []
+        size = 0
+        for at, (text, part) in enumerate(zip(block.texts, block.parts.tolist(), strict=True)):
+            if part == WHOLE and text and len(text) <= _LONG_CHARACTERS:
+                handful.append(text)
+                size += len(text)
+                if size >= _HANDFUL_CHARACTERS:
+                    self._add_whole(handful, block, slice(at + 1 - len(handful), at + 1))
+                    handful, size = [], 0
+                continue
+            if handful:
+                self._add_whole(handful, block, slice(at - len(handful), at))
+                handful, size = [], 0
+            self._add_piece(block, at)
+        if handful:
+            self._add_whole(handful, block, slice(len(block.texts) - len(handful), len(block.texts)))
 
     def _add_whole(self, texts: list[str], block: FinalBlock, where: slice) -> None:
         ids, offsets = self._tokenizer.encode(texts)

@@ -46,10 +46,21 @@ class Lines:
     def joined(self) -> list[str | None]:
         """The text of each piece; None where no line is left, which is not the same as one blank line."""
         texts: list[str | None] = [None] * len(self.counts)
-        frame = pl.DataFrame({"piece": self.pieces, "text": self.text})
-        grouped = frame.group_by("piece", maintain_order=True).agg(pl.col("text").str.join("\n"))
-        for piece, text in zip(grouped["piece"].to_list(), grouped["text"].to_list(), strict=True):
-            texts[piece] = text
+        full = np.flatnonzero(self.counts)
+        if not len(full):
+            return texts
+        whole: str = self.text.str.join("\n").item()
+        # All in one string, and cut again where the pieces end; in bytes unless every character is one.
+        last_lines = np.cumsum(self.counts[full]) - 1
+        ends = np.cumsum(self.text.str.len_bytes().to_numpy().astype(np.int64) + 1)[last_lines] - 1
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        if whole.isascii():
+            for piece, start, end in zip(full.tolist(), starts.tolist(), ends.tolist(), strict=True):
+                texts[piece] = whole[start:end]
+        else:
+            data = whole.encode()
+            for piece, start, end in zip(full.tolist(), starts.tolist(), ends.tolist(), strict=True):
+                texts[piece] = data[start:end].decode()
         return texts
 
 
