@@ -52,6 +52,7 @@ def plan_tokenizer(plan: Plan, work: Work, progress: Progress, characters: Calla
                 sample=lambda: sampled_texts(plan, _BPE_SAMPLE_BYTES, most_units=_BPE_SAMPLE_UNITS),
                 characters=characters,
             )
+    dtype = _dtype(plan, tokenizer)
     written = state_file(tokenizer)
     if plan.base is None:
         with replacing(state, durable=False) as file:
@@ -59,7 +60,7 @@ def plan_tokenizer(plan: Plan, work: Work, progress: Progress, characters: Calla
     for warning in tokenizer.warnings:
         progress.warn(warning)
     remember_tokenizer(state, tokenizer)
-    return PlanTokenizer(tokenizer, state, written.hash, _dtype(plan, tokenizer))
+    return PlanTokenizer(tokenizer, state, written.hash, dtype)
 
 
 def _dtype(plan: Plan, tokenizer: Tokenizer) -> str:
