@@ -35,12 +35,15 @@ class Crew:
         """Queues a call, at the front if it should go `soon`."""
         (self._queue.appendleft if soon else self._queue.append)((tag, function, args))
 
+    def start(self) -> None:
+        """Gives processes as much as they can take; the caller can do something else until it asks for results."""
+        if self._most > 1:
+            self._submit()
+
     def finished(self, on_tick: Callable[[], None] = lambda: None) -> Iterator[Done]:
         """Results until nothing is left, calls added meanwhile included. `on_tick` is called a few times a second."""
         while self._queue or self._running:
-            while self._queue and len(self._running) < self._most:
-                tag, function, args = self._queue.popleft()
-                self._running[self._engine.submit(function, *args)] = tag
+            self._submit()
             done, _ = wait(self._running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
             on_tick()
             for future in done:
@@ -53,3 +56,8 @@ class Crew:
                         "(finished work is kept), with fewer --workers if it happens twice"
                     ) from error
                 yield Done(tag, result)
+
+    def _submit(self) -> None:
+        while self._queue and len(self._running) < self._most:
+            tag, function, args = self._queue.popleft()
+            self._running[self._engine.submit(function, *args)] = tag

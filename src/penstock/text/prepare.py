@@ -93,7 +93,7 @@ def _removed_if_unused(out_dir: Path, work: Work) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not worked and not work.has_results():
+        if not worked and not (work.accepted and work.has_results()):
             shutil.rmtree(work.root, ignore_errors=True)
             if not existed and out_dir.exists() and not any(out_dir.iterdir()):
                 out_dir.rmdir()
@@ -110,17 +110,22 @@ class _Run:
         self._read_dir = work.directory("read")
         self._encoded_dir = work.directory("encoded")
         self._jobs = [*self._old_jobs(), *map(self._unit_job, plan.units)]
+        self._readers = Crew(engine, num_workers)
         self._gathered: dict[int, dict[str, Any]] = {}
+        self._all_gathered = False
 
     def dataset(self) -> Manifest:
         """Everything, from the inputs to the manifest."""
         plan = self._plan
+        if plan.staged:
+            self._begin_gathering()
         if plan.tokenization == "char" and plan.base is None:
             # Its vocabulary is the characters of the whole corpus.
             self._gather()
         chosen = plan_tokenizer(plan, self._work, self._progress, self._characters)
         expected = estimate(plan, chosen.tokenizer, self._work, token_bytes=np.dtype(chosen.dtype).itemsize)
         require_space(expected, plan.config.out_dir)
+        self._work.accepted = True
         self._progress.note(
             f"{len(plan.files):,} files, {plan.num_bytes / 1e6:,.1f} MB: about {expected.num_tokens:,} tokens in "
             f"{expected.num_shards:,} shards, {expected.shard_bytes / 1e6:,.1f} MB; while preparing, at most "
@@ -169,15 +174,23 @@ class _Run:
 
     # First stage
 
+    def _begin_gathering(self) -> None:
+        """Sets the workers to reading, which takes no tokenizer, while that is still being chosen here."""
+        for job in self._jobs:
+            mark = read_mark(job.path(".gathered"))
+            if mark is None:
+                self._readers.add(job, gather_unit, job)
+            else:
+                self._gathered[job.unit.number] = mark
+        self._readers.start()
+
     def _gather(self) -> None:
-        if self._gathered:
+        if self._all_gathered:
             return
         self._progress.stage("reading", sum(job.unit.num_bytes for job in self._jobs))
-        crew = Crew(self._engine, self._num_workers)
-        marks: dict[int, dict[str, Any]] = {}
 
         def take(job: UnitJob, mark: dict[str, Any]) -> None:
-            marks[job.unit.number] = mark
+            self._gathered[job.unit.number] = mark
             self._progress.advance(job.unit.num_bytes)
             if job.old is None:
                 self._accounts.add_read(job.unit.number, mark)
@@ -185,15 +198,12 @@ class _Run:
                 self._accounts.check_bad_records(final=False)
 
         for job in self._jobs:
-            mark = read_mark(job.path(".gathered"))
-            if mark is None:
-                crew.add(job, gather_unit, job)
-            else:
+            if (mark := self._gathered.get(job.unit.number)) is not None:
                 take(job, mark)
-        for done in crew.finished():
+        for done in self._readers.finished():
             take(done.tag, done.result)
         self._accounts.check_bad_records(final=True)
-        self._gathered = marks
+        self._all_gathered = True
 
     # Second stage
 

@@ -30,6 +30,8 @@ class Work:
 
     def __init__(self, out_dir: Path) -> None:
         self.root = out_dir / WORK
+        self.accepted = False
+        """Whether this run was found to be possible. Until then it leaves no trace."""
 
     def directory(self, kind: str = "") -> Path:
         """Where things of one kind are kept. It exists."""
