@@ -6,7 +6,6 @@ from the header, and anything else is refused. Reads nothing but numbers: an ind
 
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -119,11 +118,6 @@ def parsed_index(data: bytes, *, where: str) -> Index:
         block_hashes=hashes,
         frame_ends=frame_ends if flags & _ZSTD else None,
     )
-
-
-def read_index(path: Path) -> Index:
-    """The index in the file `path`."""
-    return parsed_index(path.read_bytes(), where=str(path))
 
 
 def _rises(ends: NDArray[np.uint64]) -> bool:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from blake3 import blake3
 
 from penstock.errors import DatasetError, ManifestError
 from penstock.shards.atomic import replacing
+from penstock.shards.digest import digest, have_digests
 from penstock.shards.layout import MANIFEST, checked_plain_name, checked_shard_name
 
 FORMAT: Final = "penstock"
@@ -84,6 +84,8 @@ class Manifest:
     """What went in, came out and was dropped, stage by stage, one list of stages for each preparation."""
     config: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    stated_fingerprint: str = ""
+    """What the file said, where there was nothing to check it with."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -92,9 +94,11 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Changes when, and only when, a token, a document's end, or the meaning of an id changes."""
+        if self.stated_fingerprint:
+            return self.stated_fingerprint
         parts = [self.token_dtype, self.tokenizer.hash, str(self.eos_id)]
         parts += [f"{shard.split} {shard.hash} {shard.index_hash}" for shard in self.shards]
-        return blake3("\n".join(parts).encode()).hexdigest()
+        return digest("\n".join(parts).encode()).hex()
 
     def of(self, split: str) -> tuple[Shard, ...]:
         """The shards of one split, in order."""
@@ -115,6 +119,7 @@ def manifest_text(manifest: Manifest) -> str:
     """The file's text: readable from the top, one line for each shard."""
     fields = asdict(manifest)
     shards = fields.pop("shards")
+    del fields["stated_fingerprint"]
     head = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -195,6 +200,7 @@ def parsed_manifest(data: bytes, *, where: str) -> Manifest:
         stages=tuple(_Fields(row, f"{where}: stage {i}").raw for i, row in top.items("stages")),
         config=top.inner("config").raw,
         warnings=tuple(str(row) for _, row in top.items("warnings")),
+        stated_fingerprint="" if have_digests() else top.hexdigest("fingerprint"),
     )
     names = [shard.name for shard in manifest.shards]
     if len(set(names)) != len(names):

@@ -8,16 +8,17 @@ import json
 import mmap
 from bisect import bisect_right
 from collections import OrderedDict
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
-from penstock.errors import ChecksumError, DatasetError
-from penstock.shards.index import Index, read_index
+from penstock.errors import ChecksumError, DatasetError, MissingExtra
+from penstock.shards.digest import digest
+from penstock.shards.index import Index, parsed_index
 from penstock.shards.layout import index_name
 from penstock.shards.manifest import Manifest, Shard, read_manifest
 
@@ -26,31 +27,61 @@ _BLOCKS_KEPT = 16
 
 
 class ShardReader:
-    """One shard: its tokens and its documents. Compressed shards are read block by block."""
+    """One shard: its tokens and its documents. Compressed shards are read block by block.
+
+    The sizes of its files are checked on opening; its index is read when it is first needed.
+    """
 
     def __init__(self, directory: Path, shard: Shard, dtype: np.dtype[Any]) -> None:
         self.path = directory / shard.name
         self.shard = shard
         self._dtype = dtype
+        self._index_path = directory / index_name(shard.name)
         _check_size(self.path, shard.stored_bytes)
-        _check_size(directory / index_name(shard.name), shard.index_bytes)
-        self.index: Index = read_index(directory / index_name(shard.name))
-        if (self.index.num_tokens, self.index.num_documents) != (shard.num_tokens, shard.num_documents):
-            raise DatasetError(
-                f"{self.path}: its index counts {self.index.num_tokens} tokens, the manifest {shard.num_tokens}; "
-                "prepare or pull it again"
-            )
-        if self.index.token_bytes != dtype.itemsize:
-            raise DatasetError(
-                f"{self.path}: its index has {self.index.token_bytes} bytes a token, the manifest {dtype}"
-            )
+        _check_size(self._index_path, shard.index_bytes)
         self._stored = _mapped(self.path, shard.stored_bytes)
         self._blocks: OrderedDict[int, NDArray[np.uint8]] = OrderedDict()
 
+    @cached_property
+    def index(self) -> Index:
+        """Where documents end and come from, and the hashes of blocks."""
+        index = parsed_index(self._index_path.read_bytes(), where=str(self._index_path))
+        if (index.num_tokens, index.num_documents) != (self.shard.num_tokens, self.shard.num_documents):
+            raise DatasetError(
+                f"{self.path}: its index counts {index.num_tokens} tokens, the manifest {self.shard.num_tokens}; "
+                "prepare or pull it again"
+            )
+        if index.token_bytes != self._dtype.itemsize:
+            raise DatasetError(
+                f"{self.path}: its index has {index.token_bytes} bytes a token, the manifest {self._dtype}"
+            )
+        return index
+
+    @property
+    def whole(self) -> NDArray[Any] | None:
+        """All tokens as a view of the file, or None where the shard is compressed."""
+        return None if self.shard.compressed else self._stored.view(self._dtype)
+
+    def require_unchanged(self, *, all_blocks: bool = False) -> None:
+        """Refuses a shard that is not the manifest's: looks at its index, and its first and last block or all of them."""
+        got = digest(self._index_path.read_bytes()).hex()
+        if got != self.shard.index_hash:
+            raise ChecksumError(
+                f"{self._index_path}: hashes to {got[:12]}, the manifest says {self.shard.index_hash[:12]}; it changed "
+                "since the dataset was made: prepare or pull it again"
+            )
+        num_blocks = len(self.index.block_hashes)
+        for number in range(num_blocks) if all_blocks else sorted({0, num_blocks - 1} - {-1}):
+            if digest(self.block(number)) != self.index.block_hashes[number].tobytes():
+                raise ChecksumError(
+                    f"{self.path}: block {number} is not what the manifest says; the file changed since the dataset "
+                    "was made: prepare or pull it again"
+                )
+
     def tokens(self, start: int, stop: int) -> NDArray[Any]:
         """Tokens `start` up to `stop`. A view of the file where the shard is not compressed."""
-        if not 0 <= start <= stop <= self.index.num_tokens:
-            raise IndexError(f"tokens {start}:{stop} of {self.path}, which has {self.index.num_tokens}")
+        if not 0 <= start <= stop <= self.shard.num_tokens:
+            raise IndexError(f"tokens {start}:{stop} of {self.path}, which has {self.shard.num_tokens}")
         if not self.shard.compressed:
             size = self._dtype.itemsize
             return self._stored[start * size : stop * size].view(self._dtype)
@@ -80,6 +111,10 @@ class ShardReader:
         if ends is None:
             raise DatasetError(f"{self.path}: is compressed, but its index has no frames; prepare or pull it again")
         frame = self._stored[int(ends[number - 1]) if number else 0 : int(ends[number])]
+        try:
+            import zstandard
+        except ImportError as error:
+            raise MissingExtra(f"{self.path}: is compressed: pip install zstandard") from error
         try:
             # The declared size bounds what is written: a frame that claims more is refused, not inflated.
             if zstandard.frame_content_size(frame.tobytes()[:32]) != expected:

@@ -69,6 +69,7 @@ def shard_finding(directory: Path, manifest: Manifest, shard: Shard, *, first_do
     index_path = directory / index_name(shard.name)
     try:
         reader = ShardReader(directory, shard, manifest.dtype)
+        _ = reader.index
     except DatasetError as error:
         return Finding(file=shard.name, block=None, problem=_without(str(error), directory))
     if (got := blake3(index_path.read_bytes()).hexdigest()) != shard.index_hash:

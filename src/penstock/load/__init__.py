@@ -1,0 +1,1 @@
+"""Rows → tensors, with a cursor."""
