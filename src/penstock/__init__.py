@@ -10,6 +10,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError as PenstockError
+    from penstock.load.augment import MaskTokens as MaskTokens
+    from penstock.load.augment import RandomNoise as RandomNoise
+    from penstock.load.batch import Batch as Batch
+    from penstock.load.dataset import Dataset as Dataset
+    from penstock.load.gpt import GPTDataLoader as GPTDataLoader
+    from penstock.load.loader import Loader as Loader
+    from penstock.load.mixture import Mixture as Mixture
+    from penstock.load.plan import Plan as Plan
     from penstock.shards.manifest import Manifest as Manifest
     from penstock.shards.reader import ShardSet as ShardSet
     from penstock.shards.verify import verified as verified
@@ -19,6 +27,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "PenstockError": "penstock.errors",
+    "Batch": "penstock.load.batch",
+    "Dataset": "penstock.load.dataset",
+    "GPTDataLoader": "penstock.load.gpt",
+    "Loader": "penstock.load.loader",
+    "MaskTokens": "penstock.load.augment",
+    "Mixture": "penstock.load.mixture",
+    "Plan": "penstock.load.plan",
+    "RandomNoise": "penstock.load.augment",
     "Manifest": "penstock.shards.manifest",
     "ShardSet": "penstock.shards.reader",
     "verified": "penstock.shards.verify",

@@ -12,6 +12,8 @@ VERBS: Final = {
     "prepare": "text files, jsonl, csv, parquet, arrow → verified token shards",
     "verify": "check every byte of a dataset against its manifest",
     "show": "print a summary of a dataset and some of its documents",
+    "plan": "say what a run will be like: rows, steps, padding, balance, shuffling",
+    "explain": "say which documents a step of a run is made of",
     "corpus": "write a text corpus that every Python has on disk, to try things on",
 }
 _ONE_THREAD: Final = ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS")

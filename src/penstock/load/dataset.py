@@ -6,7 +6,7 @@ Opens a shard when a row in it is first read, and keeps no more of them open tha
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from penstock.errors import ConfigError, DatasetError
 from penstock.shards.digest import have_digests
 from penstock.shards.manifest import Manifest, Shard, read_manifest
-from penstock.shards.reader import ShardReader
+from penstock.shards.reader import ShardReader, read_sources
+
+if TYPE_CHECKING:
+    from penstock.text.tokenizers import Tokenizer
 
 Verify = Literal["sizes", "edges", "all"]
 
@@ -22,24 +25,27 @@ Verify = Literal["sizes", "edges", "all"]
 class Dataset:
     """One split of the dataset in a directory. Equal to any other with the same tokens, wherever that lies."""
 
-    def __init__(self, directory: Path | str, split: str = "train", *, verify: Verify = "edges") -> None:
+    def __init__(
+        self, directory: Path | str, split: str = "train", *, verify: Verify = "edges", max_open: int | None = None
+    ) -> None:
         """Reads the manifest and nothing else.
 
-        `verify`: what is checked when a shard is opened: its size; also its index and its first and last block; or every
-        block.
+        `verify`: what is checked when a shard is first opened: `sizes`; `edges`, also its index and its first and last
+        block; or `all` of its blocks. `max_open`: shards open at a time; if not given, what the system allows.
         """
         if verify not in ("sizes", "edges", "all"):
             raise ConfigError(f"verify must be 'sizes', 'edges' or 'all', got {verify!r}")
         self.directory = Path(directory)
         self.split = split
         self.verify: Verify = verify
+        self.max_open = max_open
         self.manifest: Manifest = read_manifest(self.directory)
         self.shards: tuple[Shard, ...] = self.manifest.of(split)
         if not self.shards:
             there = ", ".join(self.manifest.splits) or "none"
             raise DatasetError(
-                f"{self.directory}: split {split!r} is empty (splits with documents: {there}); prepare more text, or with "
-                "another --val_fraction"
+                f"{self.directory}: split {split!r} is empty (splits with documents: {there}); prepare more text, or "
+                "with another --val_fraction"
             )
         self.shard_tokens = np.array([shard.num_tokens for shard in self.shards], np.int64)
         self.shard_ends = np.cumsum(self.shard_tokens)
@@ -94,6 +100,25 @@ class Dataset:
         sizes = np.diff(np.minimum(ends[first : last + 1], start + length), prepend=start)
         return np.arange(first, last + 1) + int(self.first_documents[shard]), sizes
 
+    @cached_property
+    def sources(self) -> list[dict[str, Any]]:
+        """The inputs that the dataset was made from."""
+        return read_sources(self.directory, self.manifest)
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer":
+        """What the ids were made with."""
+        # Not every machine that trains has tokenizers.
+        from penstock.text.tokenizers import tokenizer_from_state
+
+        return tokenizer_from_state(self.directory / self.manifest.tokenizer.state.file)
+
+    def origin(self, shard: int, document: int) -> tuple[str, int]:
+        """The path of the input that a document of the split came from, and which of its records it was, from 1."""
+        index = self.reader(shard).index
+        local = document - int(self.first_documents[shard])
+        return str(self.sources[int(index.document_source[local])]["path"]), int(index.document_record[local])
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Dataset) and self.fingerprint == other.fingerprint
 
@@ -105,11 +130,11 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process opens its own files.
-        return _reopened, (self.directory, self.split, self.verify, self.fingerprint)
+        return _reopened, (self.directory, self.split, self.verify, self.max_open, self.fingerprint)
 
 
-def _reopened(directory: Path, split: str, verify: Verify, fingerprint: str) -> Dataset:
-    dataset = Dataset(directory, split, verify=verify)
+def _reopened(directory: Path, split: str, verify: Verify, max_open: int | None, fingerprint: str) -> Dataset:
+    dataset = Dataset(directory, split, verify=verify, max_open=max_open)
     if dataset.fingerprint != fingerprint:
         raise DatasetError(f"{directory}: is not the dataset it was ({dataset.fingerprint}, expected {fingerprint})")
     return dataset
@@ -132,13 +157,15 @@ class _OpenShards(dict[int, "NDArray[Any] | _CompressedTokens"]):
         super().__init__()
         self._directory, self._shards, self._dtype = dataset.directory, dataset.shards, dataset.dtype
         self._verify = dataset.verify if have_digests() else "sizes"
-        self._most = _most_open()
+        self._most = dataset.max_open or _most_open()
+        self._verified: set[int] = set()
         self._readers: dict[int, ShardReader] = {}
 
     def __missing__(self, number: int) -> "NDArray[Any] | _CompressedTokens":
         reader = ShardReader(self._directory, self._shards[number], self._dtype)
-        if self._verify != "sizes":
+        if self._verify != "sizes" and number not in self._verified:
             reader.require_unchanged(all_blocks=self._verify == "all")
+        self._verified.add(number)
         while len(self._readers) >= self._most:
             first = next(iter(self._readers))
             # Another thread may have closed it.

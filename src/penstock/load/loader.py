@@ -1,7 +1,7 @@
 """A plan → batches for one rank, from any row on.
 
-Reads ahead in a thread; starts no process. What was handed out is what counts: `state_dict` never speaks of rows that are
-only read ahead.
+May read ahead in a thread; starts no process. What was handed out is what counts: `state_dict` never speaks of rows
+that are only read ahead.
 """
 
 import queue
@@ -39,7 +39,11 @@ _SLOW_S: Final = 20e-9
 """Seconds a token; copying from memory takes about one twentieth."""
 _SLOW_TIMES: Final = 3
 _READ_AHEAD: Final = 2
-_DTYPES: Final[dict[str, np.dtype[Any] | None]] = {"int64": np.dtype(np.int64), "int32": np.dtype(np.int32), "native": None}
+_DTYPES: Final[dict[str, np.dtype[Any] | None]] = {
+    "int64": np.dtype(np.int64),
+    "int32": np.dtype(np.int32),
+    "native": None,
+}
 
 
 class Loader(IterableDataset[Any]):
@@ -48,8 +52,8 @@ class Loader(IterableDataset[Any]):
     >>> for batch in Loader(plan, rank=0, world_size=4, micro_batch=8):
     ...     batch.input_ids, batch.labels
 
-    Every iteration starts at the beginning, or once at the state that was loaded. Without `micro_batch` it gives rows one by
-    one, for a DataLoader or a Trainer that makes batches of its own.
+    Every iteration starts at the beginning, or once at the state that was loaded. Without `micro_batch` it gives rows
+    one by one, for a DataLoader or a Trainer that makes batches of its own.
     """
 
     def __init__(
@@ -67,11 +71,11 @@ class Loader(IterableDataset[Any]):
         shift_labels: bool = True,
     ) -> None:
         """
-        `format`: torch tensors if torch is there, else numpy arrays. `dtype`: of ids; `native` is that of the shards, and
-        `Batch.to` casts on the device. `prefetch`: how many million tokens, about, a thread reads ahead; 0 for none, and no
-        thread. If not given, the thread starts when reading turns out to be slow: from memory it would only be in the way.
-        `shift_labels`: the label of a position is the next token; off, it is the token itself, as models of `transformers`
-        want it, which shift on their own.
+        `format`: torch tensors if torch is there, else numpy arrays. `dtype`: of ids; `native` is that of the shards,
+        and `Batch.to` casts on the device. `prefetch`: how many million tokens, about, a thread reads ahead; 0 for
+        none, and no thread. If not given, the thread starts when reading turns out to be slow: from memory it would
+        only be in the way. `shift_labels`: the label of a position is the next token; off, it is the token itself, as
+        models of `transformers` want it, which shift on their own.
         """
         if world_size < 1 or not 0 <= rank < world_size:
             raise ConfigError(f"rank must be from 0 to world_size - 1, got rank {rank} of {world_size}")
@@ -129,8 +133,8 @@ class Loader(IterableDataset[Any]):
             if resumed is not None:
                 if resumed["of"] != step or resumed["id"] != info.id:
                     raise ConfigError(
-                        f"this state is that of DataLoader worker {resumed['id']} of {resumed['of']}, here are {step}; use "
-                        "as many, or a state without workers"
+                        f"this state is that of DataLoader worker {resumed['id']} of {resumed['of']}, here are {step}; "
+                        "use as many, or a state without workers"
                     )
                 first, start = resumed["skip"], resumed["start"]
             self._worker = {"id": info.id, "of": step, "start": start, "skip": first}
@@ -157,7 +161,7 @@ class Loader(IterableDataset[Any]):
             groups.close()  # type: ignore[attr-defined]
 
     def _made(self, start: int, first: int, every: int) -> Iterator[list[Batch]]:
-        """Batches, a few at a time: of the micro-steps from `start` on, number `first` and every `every`-th after it."""
+        """Batches, a few at a time: of the micro-steps from `start` on number `first` and every `every`-th after it."""
         plan, micro, schedule = self.plan, self._micro, self.plan.schedule
         dtype = _DTYPES[self.dtype] or plan.datasets[0].dtype
         maker = RowMaker(plan, dtype)

@@ -37,8 +37,8 @@ class Mixture:
         max_epochs: float | Mapping[Dataset, float] | None = None,
         block: int | None = None,
     ) -> None:
-        """`max_epochs`: a dataset that was seen so often leaves, and the others share its place; for all of them, or for
-        some. `block`: rows in a block; chosen to make the weights exact if not given.
+        """`max_epochs`: a dataset that was seen so often leaves, and the others share its place; for all of them, or
+        for some. `block`: rows in a block; chosen to make the weights exact if not given.
         """
         if not weights:
             raise ConfigError("a mixture needs at least one dataset")

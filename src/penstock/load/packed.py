@@ -42,8 +42,8 @@ def packing_items(
         write_items(path, items)
     except OSError as error:
         warnings.warn(
-            f"{path}: the packing index cannot be kept ({error.strerror or error}); it stays in memory and is made anew "
-            "each time",
+            f"{path}: the packing index cannot be kept ({error.strerror or error}); it stays in memory and is made "
+            "anew each time",
             RuntimeWarning,
             stacklevel=2,
         )

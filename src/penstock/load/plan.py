@@ -7,7 +7,7 @@ indexes where packing needs them, and no tokens.
 import hashlib
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from penstock.order.permute import derived_key, mixed
 from penstock.order.schedule import Schedule, Source
 from penstock.order.segments import RowSource
 from penstock.order.shuffle import FullShuffle, NoShuffle, Shuffle, WindowShuffle
+
+if TYPE_CHECKING:
+    from penstock.load.explain import Explanation
 
 ORDER_VERSION: Final = 1
 """Bumped when the same settings would give another order."""
@@ -61,8 +64,8 @@ class Plan:
     epochs: float = 1
     """Passes over a single dataset. A mixture has max_epochs instead."""
     max_steps: int | None = None
-    """Ends the run after so many steps. A mixture goes on to there, repeating what it must; else it ends before anything
-    repeats."""
+    """Ends the run after so many steps. A mixture goes on to there, repeating what it must; else it ends before
+    anything repeats."""
     shuffle: bool = True
     window_tokens: int | None = None
     """Shuffle inside windows of whole shards that hold at most so many tokens, for data that is not all at hand."""
@@ -204,6 +207,12 @@ class Plan:
         columns = (found.shard.tolist(), found.start.tolist(), found.length.tolist())
         return [Piece(source, *piece) for piece in zip(*columns, strict=True)]
 
+    def explain(self, step: int, *, text: bool = False) -> "Explanation":
+        """Which documents, from which source files, `step` is made of; with their text on request. Printable."""
+        from penstock.load.explain import explained
+
+        return explained(self, step=step, text=text)
+
     def epochs_seen(self) -> dict[Dataset, float]:
         """How often the run goes over each dataset."""
         schedule = self.schedule
@@ -262,8 +271,8 @@ def _until_first_repeat(mixture: Mixture, num_source_rows: list[int], key: int) 
     if blocks < 1:
         scarce = min(range(len(caps)), key=lambda source: caps[source] / max(1, stretch.counts[source]))
         raise ConfigError(
-            f"{mixture.datasets[scarce].name} has {caps[scarce]:,} rows, too few for one block of {stretch.block}: give "
-            "the plan max_steps to let it repeat, or the mixture a smaller block"
+            f"{mixture.datasets[scarce].name} has {caps[scarce]:,} rows, too few for one block of {stretch.block}: "
+            "give the plan max_steps to let it repeat, or the mixture a smaller block"
         )
     return order, num_rows
 

@@ -81,7 +81,7 @@ class PackedRows:
         num_entries = classes.entry_starts[which + 1] - first_entry
         entry = runs(first_entry, num_entries)
         per_bin = classes.entry_per_bin[entry]
-        number_of_bin: NDArray[Any] = np.repeat(number, num_entries)
+        number_of_bin: Any = np.repeat(number, num_entries)
         first_item = classes.entry_first[entry] + number_of_bin * per_bin
         item = runs(first_item, per_bin)
         length = np.repeat(classes.entry_length[entry], per_bin)

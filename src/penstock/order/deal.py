@@ -32,8 +32,8 @@ def require_even(batch_size: int, *, world_size: int, micro_batch: int) -> None:
     nearest = sorted(fitting, key=lambda micro: (abs(micro - micro_batch), micro))[:2]
     other = f", or micro_batch {' or '.join(map(str, sorted(nearest)))}" if nearest else ""
     raise ConfigError(
-        f"batch_size {batch_size} is not a multiple of world_size × micro_batch = {world_size} × {micro_batch} = {unit}; "
-        f"use batch_size {sizes}{other}"
+        f"batch_size {batch_size} is not a multiple of world_size × micro_batch = {world_size} × {micro_batch} = "
+        f"{unit}; use batch_size {sizes}{other}"
     )
 
 

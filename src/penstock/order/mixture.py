@@ -1,7 +1,7 @@
 """Which source each row of a mixture comes from.
 
-Rows come in blocks; every block holds the same number of rows of each source, in an order of its own. Weights may change
-from a given row on: each source goes on where it was, so nothing repeats.
+Rows come in blocks; every block holds the same number of rows of each source, in an order of its own. Weights may
+change from a given row on: each source goes on where it was, so nothing repeats.
 """
 
 from bisect import bisect_right

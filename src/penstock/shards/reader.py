@@ -63,7 +63,7 @@ class ShardReader:
         return None if self.shard.compressed else self._stored.view(self._dtype)
 
     def require_unchanged(self, *, all_blocks: bool = False) -> None:
-        """Refuses a shard that is not the manifest's: looks at its index, and its first and last block or all of them."""
+        """Refuses a shard that is not the manifest's: looks at its index, and at its first and last block or at all."""
         got = digest(self._index_path.read_bytes()).hex()
         if got != self.shard.index_hash:
             raise ChecksumError(
@@ -160,9 +160,14 @@ class ShardSet:
 
     def sources(self) -> list[dict[str, Any]]:
         """Where the documents came from: path, size and fingerprint of every input."""
-        path = self.directory / self.manifest.sources.file
-        _check_size(path, self.manifest.sources.num_bytes)
-        return [json.loads(line) for line in path.read_bytes().splitlines()]
+        return read_sources(self.directory, self.manifest)
+
+
+def read_sources(directory: Path, manifest: Manifest) -> list[dict[str, Any]]:
+    """The inputs that a dataset was made from, one for each line of its sources file."""
+    path = directory / manifest.sources.file
+    _check_size(path, manifest.sources.num_bytes)
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def _check_size(path: Path, expected: int) -> None:
