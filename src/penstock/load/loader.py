@@ -90,8 +90,8 @@ class Loader(IterableDataset[Any]):
         self.format = format or ("numpy" if torch is None else "torch")
         if self.format == "torch" and torch is None:
             raise MissingExtra("format='torch' needs torch: pip install 'penstock[train]'; or use format='numpy'")
-        if pin_memory and self.format != "torch":
-            raise ConfigError("pin_memory goes with format='torch'")
+        if pin_memory and (self.format != "torch" or not torch.accelerator.is_available()):
+            raise ConfigError("pin_memory goes with format='torch' and a machine that has an accelerator")
         self._micro = micro_batch or 1
         require_even(plan.batch_size, world_size=world_size, micro_batch=self._micro)
         self.plan, self.rank, self.world_size, self.micro_batch = plan, rank, world_size, micro_batch
@@ -128,6 +128,11 @@ class Loader(IterableDataset[Any]):
         start = start if start < self.plan.num_rows else self.plan.num_steps * self.plan.batch_size
         first, step = 0, 1
         info = get_worker_info() if torch is not None else None
+        if info is None and resumed is not None:
+            raise ConfigError(
+                f"this state is that of worker {resumed['id']} of {resumed['of']} of a DataLoader, of use to nobody "
+                'else; to go on without workers, use {"plan": plan.fingerprint, "rows": batch.cursor}'
+            )
         if info is not None:
             first, step = info.id, info.num_workers
             if resumed is not None:

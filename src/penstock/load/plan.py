@@ -213,17 +213,15 @@ class Plan:
 
         return explained(self, step=step, text=text)
 
-    def epochs_seen(self) -> dict[Dataset, float]:
-        """How often the run goes over each dataset."""
+    def rows_used(self) -> tuple[int, ...]:
+        """How many rows the run takes from each dataset, those that it skips included."""
         schedule = self.schedule
         last = int(schedule.numbered(np.array([schedule.num_rows - 1]))[0]) + 1
-        if schedule.mixture is None:
-            return {self.datasets[0]: last / self.sources[0].num_rows}
-        used = schedule.mixture.used(last)
-        return {
-            dataset: count / rows.num_rows
-            for dataset, count, rows in zip(self.datasets, used, self.sources, strict=True)
-        }
+        return (last,) if schedule.mixture is None else schedule.mixture.used(last)
+
+    def epochs_seen(self) -> tuple[float, ...]:
+        """How often the run goes over each dataset."""
+        return tuple(used / rows.num_rows for used, rows in zip(self.rows_used(), self.sources, strict=True))
 
     def _rows_of(self, dataset: Dataset) -> RowSource:
         if self.rows == "chunk":

@@ -84,16 +84,15 @@ def plan_report(plan: Plan, *, world_size: int = 1, micro_batch: int | None = No
     micro = micro_batch or max(1, plan.batch_size // world_size)
     require_even(plan.batch_size, world_size=world_size, micro_batch=micro)
     schedule = plan.schedule
-    epochs = plan.epochs_seen()
-    used = [epochs[dataset] * rows.num_rows for dataset, rows in zip(plan.datasets, plan.sources, strict=True)]
+    used = plan.rows_used()
     sources = [
-        _source_report(dataset, rows, count / max(1.0, sum(used)), epochs[dataset])
-        for dataset, rows, count in zip(plan.datasets, plan.sources, used, strict=True)
+        _source_report(dataset, rows, count / sum(used), epochs)
+        for dataset, rows, count, epochs in zip(plan.datasets, plan.sources, used, plan.epochs_seen(), strict=True)
     ]
-    num_tokens = sum(
-        count * (rows.num_rows * plan.seq_len - one.num_padding) / rows.num_rows
-        for one, rows, count in zip(sources, plan.sources, used, strict=True)
-    ) * (plan.num_rows / max(1.0, sum(used)))
+    per_row = sum(
+        count * (plan.seq_len - one.num_padding / one.num_rows) for one, count in zip(sources, used, strict=True)
+    )
+    num_tokens = per_row / sum(used) * plan.num_rows
     level, random = _balance(plan, world_size, micro)
     return PlanReport(
         fingerprint=plan.fingerprint,
