@@ -1,7 +1,6 @@
 """Who is measured, with which command, on which text and processors. Runs them in turn, several times over."""
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from corpora import Text
-from measure import Peak, timed, timed_with_peak
+from measure import Peak, chosen_cpus, in_turn, timed, timed_with_peak
 
 from penstock.text.tokenizers.gpt2 import gpt2_content
 
@@ -19,7 +18,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 WORK: Final = Path("bench/work")
 """For texts and results that nobody keeps. Relative to the repository, as every path here: results show them."""
 _OUT: Final = WORK / "out"
-_TOKENIZER: Final = WORK / "gpt2.json"
+TOKENIZER: Final = WORK / "gpt2.json"
 _ONE_THREAD: Final = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
 _PLAIN: Final = ("--no_normalize", "--no_dedup")
 
@@ -66,19 +65,19 @@ def penstock(name: str, text: Text, *, workers: int, plain: bool = False) -> Con
 
 def datatrove(text: Text) -> Contender:
     """JsonlReader → DocumentTokenizer. Neither cleans nor deduplicates, which is to its advantage."""
-    words = ("python", "bench/peers_prepare.py", "datatrove", str(text.path), str(_TOKENIZER), str(_OUT))
+    words = ("python", "bench/peers_prepare.py", "datatrove", str(text.path), str(TOKENIZER), str(_OUT))
     return Contender(name="datatrove", text=text, words=words, timed_inside=True, plain=True)
 
 
 def fastokens(text: Text, num_documents: int) -> Contender:
     """The tokenizer alone, on strings in memory, `num_documents` at a time."""
-    words = ("python", "bench/peers_prepare.py", "fastokens", str(text.path), str(_TOKENIZER), str(num_documents))
+    words = ("python", "bench/peers_prepare.py", "fastokens", str(text.path), str(TOKENIZER), str(num_documents))
     return Contender(name=f"fastokens/{num_documents}", text=text, words=words, timed_inside=True, plain=True)
 
 
 def write_tokenizer() -> None:
     """The file that all peers read: the same GPT-2 that penstock uses."""
-    path = ROOT / _TOKENIZER
+    path = ROOT / TOKENIZER
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(gpt2_content()), "utf-8")
 
@@ -98,12 +97,11 @@ def sampled_with_peak(contender: Contender) -> tuple[Sample, Peak]:
 
 
 def rounds(contenders: Sequence[Contender], *, num: int) -> Iterator[Sample]:
-    """Every contender `num` times, in turn and in alternating order, so that a drift of the machine meets all."""
-    for number in range(num):
-        for contender in contenders if number % 2 == 0 else reversed(contenders):
-            sample = sampled(contender)
-            print(f"  {number + 1}/{num}  {contender.name:<36}{sample.mb_per_s:9.2f} MB/s", file=sys.stderr, flush=True)
-            yield sample
+    """A sample of every contender, `num` times over, in turn."""
+    for number, contender in in_turn(contenders, num=num):
+        sample = sampled(contender)
+        print(f"  {number + 1}/{num}  {contender.name:<36}{sample.mb_per_s:9.2f} MB/s", file=sys.stderr, flush=True)
+        yield sample
 
 
 def check_tokens(contenders: Sequence[Contender], samples: Sequence[Sample]) -> None:
@@ -148,13 +146,11 @@ def _empty_out() -> Iterator[None]:
 
 
 def _command(contender: Contender) -> dict[str, Any]:
-    # Processor 0 answers most interrupts: leave it for last.
-    cpus = sorted(os.sched_getaffinity(0), reverse=True)[: contender.num_cpus]
     ours = contender.words[0] == "penstock"
     start = (sys.executable, "-m", "penstock") if ours else (sys.executable,)
     return {
         "words": (*start, *contender.words[1:]),
-        "cpus": set(cpus),
+        "cpus": chosen_cpus(contender.num_cpus),
         "env": {} if ours else _ONE_THREAD,
         "cwd": ROOT,
     }

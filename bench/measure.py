@@ -13,8 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+
+T = TypeVar("T")
 
 _SAMPLE_S = 0.1
 _KEPT_FREE_BYTES = 2 << 30
@@ -67,6 +70,25 @@ def timed_with_peak(
 ) -> tuple[Finished, Peak]:
     """The same, and the peak memory of its process tree, looked at ten times a second."""
     return _run(words, cpus=cpus, env=env, cwd=cwd, sampled=True)
+
+
+def in_turn(contenders: Sequence[T], *, num: int) -> Iterator[tuple[int, T]]:
+    """Every contender `num` times, in turn and in alternating order, so that a drift of the machine meets all."""
+    for number in range(num):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            yield number, contender
+
+
+def chosen_cpus(num: int) -> set[int]:
+    """`num` processors to measure on. Processor 0 answers most interrupts: it is left for last."""
+    return set(sorted(os.sched_getaffinity(0), reverse=True)[:num])
+
+
+def own_rss_bytes() -> tuple[int, int]:
+    """What this process holds, and the most that it ever held. Not ru_maxrss: a parent's memory counts there."""
+    status = Path("/proc/self/status").read_text("ascii").splitlines()
+    fields = {words[0]: words[1] for words in map(str.split, status) if len(words) > 1}
+    return int(fields["VmRSS:"]) << 10, int(fields["VmHWM:"]) << 10
 
 
 def touch_memory(num_bytes: int) -> float:

@@ -32,6 +32,7 @@ from contenders import (
 )
 from corpora import Text, cached_sample, cached_stdlib
 from measure import Peak, Spread, idle_share, read_through, stolen_s, touch_memory
+from page_prepare import PREPARE
 from report import Finding, Results, machine, table, write_report
 
 BATCHES: Final = (16, 64, 256)
@@ -201,7 +202,7 @@ def warm_up(contenders: Sequence[Contender], sizes: Sizes, texts: Texts) -> None
 def run(sizes: Sizes, asked: Sequence[str], out_dir: Path) -> Results:
     """Measures what was asked. Results are in `out_dir` after the rounds already, and complete at the end."""
     texts = Texts()
-    results = Results(command=_typed(), sizes=asdict(sizes), machine=machine(), idle_share=idle_share())
+    results = Results(command=_typed(), sizes=asdict(sizes), machine=machine(PREPARE.packages), idle_share=idle_share())
     results.trial = sizes.text_mb != Sizes().text_mb
     if results.idle_share < _BUSY:
         _say(f"warning: others use {1 - results.idle_share:.0%} of the processors; the figures will suffer")
@@ -210,7 +211,7 @@ def run(sizes: Sizes, asked: Sequence[str], out_dir: Path) -> Results:
         for finish in (_run_rounds, _run_memory):
             finish(results, sizes, asked, texts)
             results.stolen_s, results.seconds = stolen_s() - stolen, time.perf_counter() - start
-            write_report(results, out_dir)
+            write_report(results, PREPARE, out_dir)
     finally:
         texts.remove_large()
     return results

@@ -3,27 +3,14 @@
 import json
 import platform
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from measure import Spread
-
-_PACKAGES: Final = (
-    "penstock",
-    "fastokens",
-    "tokenizers",
-    "datatrove",
-    "orjson",
-    "numpy",
-    "pyarrow",
-    "polars",
-    "polars-hash",
-    "msgspec",
-    "xxhash",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +50,30 @@ class Results:
     findings: list[Finding] = field(default_factory=list)
 
 
-def machine() -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """What the account of one benchmark says around its figures."""
+
+    name: str
+    """Of its files: NAME.json, NAME.md, NAME.png."""
+    title: str
+    packages: tuple[str, ...]
+    """Whose versions matter."""
+    units: str
+    """Ends the sentence on medians and spreads: what the figures count."""
+    data: str
+    """What it was measured on, and how the contenders took turns."""
+    columns: tuple[str, ...]
+    """Of the table of contenders, after their names."""
+    cells: Callable[[Mapping[str, Any]], Sequence[str]]
+    """The cells of one contender in it."""
+    notes: str
+    """What is counted and what is not, one item a line."""
+    draw: Callable[[Results, Path], None]
+    """Makes the picture."""
+
+
+def machine(packages: Sequence[str]) -> dict[str, Any]:
     """What the figures depend on: hardware, versions, the commit, the date."""
     cpu = next(
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
@@ -76,21 +86,21 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(memory_kib / 2**20, 1),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": {name: version(name) for name in packages},
         "commit": _commit(),
     }
 
 
-def write_report(results: Results, out_dir: Path) -> None:
-    """Writes prepare.json, prepare.md and, once something has run, prepare.png into `out_dir`."""
+def write_report(results: Results, page: Page, out_dir: Path) -> None:
+    """Writes the page's JSON, Markdown and, once something has run, picture into `out_dir`."""
     out_dir.mkdir(parents=True, exist_ok=True)
     everything = asdict(results)
     for entry, found in zip(everything["findings"], results.findings, strict=True):
         entry["met"] = found.met
-    (out_dir / "prepare.json").write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    (out_dir / "prepare.md").write_text(page(results), "utf-8")
+    (out_dir / f"{page.name}.json").write_text(json.dumps(everything, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (out_dir / f"{page.name}.md").write_text(told(results, page), "utf-8")
     if results.contenders:
-        draw(results, out_dir / "prepare.png")
+        page.draw(results, out_dir / f"{page.name}.png")
 
 
 def table(results: Results) -> str:
@@ -99,20 +109,19 @@ def table(results: Results) -> str:
     for found in results.findings:
         bar = "" if found.bar is None else f"{'≤' if found.at_most else '≥'} {found.bar:g} {found.unit}"
         met = "trial" if results.trial and bar else {None: "", True: "yes", False: "**no**"}[found.met]
-        rows.append(f"| {found.question}: {found.what} | {_spread(found.value)} {found.unit} | {bar} | {met} |")
+        rows.append(f"| {found.question}: {found.what} | {spread_text(found.value)} {found.unit} | {bar} | {met} |")
     return "\n".join(rows)
 
 
-def page(results: Results) -> str:
+def told(results: Results, page: Page) -> str:
     """The whole account as Markdown."""
     about = results.machine
     packages = ", ".join(f"{name} {number}" for name, number in about["packages"].items())
-    return f"""# Preparing: measured
+    return f"""# {page.title}: measured
 
 {table(results)}
 
-Medians, in brackets the least and the most of the repetitions; a ratio is taken round by round. MB are 10⁶ bytes of
-text in UTF-8, as it goes in.
+Medians, in brackets the least and the most of the repetitions; a ratio is taken round by round. {page.units}
 
 ## How
 
@@ -122,46 +131,16 @@ text in UTF-8, as it goes in.
 {results.idle_share:.0%} of the processors were idle; during it the host gave {results.stolen_s:.1f} processor seconds
 to others. Python {about["python"]}; {packages}; commit {about["commit"]}.
 
-The text is the standard library's sources, repeated, the first word of every line renamed in each repetition
-(`bench/corpora.py`). Every contender runs on its own processors and nowhere else, in turn with the others, after
-memory was touched and each had run once.
+{page.data}
 
-{_contender_table(results)}
+{_contender_table(results, page)}
 
-- penstock is timed as a whole command, from before its process starts until it has gone, files on disk and synced.
-- "Kept" is the share of the text that is left for the tokenizer after cleaning and line deduplication. What they
-  drop is read, cleaned and looked up, not tokenized. "plain" is `--no_normalize --no_dedup`.
-- datatrove is timed inside its process, without start and imports, its shuffle off; it neither cleans nor
-  deduplicates, which would take three more passes. All of this is to its advantage. It gets a
-  sample of the documents of the same text; loading the tokenizer is part of its time.
-- fastokens gets strings that are in memory already, with the flags that penstock uses, one thread, in a fresh process
-  each time: no word is in its cache. Loading is not counted.
-- "Without its start" is the difference between two sizes: more bytes by more seconds. "Its start" is what is then left.
-- Whoever tokenizes everything found the same number of tokens in the same text; otherwise there would be no results.
-- Memory is the sum of PSS over all processes from `smaps_rollup`, ten times a second; the page cache counts only
-  where it is mapped.
+{page.notes}
 """
 
 
-def draw(results: Results, path: Path) -> None:
-    """Rates of all contenders, and peak memory if it was measured."""
-    from matplotlib.figure import Figure
-
-    peaks = [found for found in results.findings if found.question == "memory" and found.what.startswith("peak")]
-    peaks = [found for found in peaks if found.unit == "GB"]
-    figure = Figure(figsize=(11, 0.45 * len(results.contenders) + 1.6), layout="constrained")
-    axes = figure.subplots(1, 2, width_ratios=(3, 1)) if peaks else [figure.subplots()]
-    _draw_rates(axes[0], results)
-    if peaks:
-        axes[1].bar([found.what.removeprefix("peak, ") for found in peaks], [found.value.median for found in peaks])
-        axes[1].axhline(2, color="black", linestyle=":", linewidth=1)
-        axes[1].set_title("peak memory, GB (bar: 2)", fontsize=10)
-        axes[1].tick_params(axis="x", labelsize=8)
-    figure.savefig(path, dpi=120)
-
-
-def _draw_rates(axis: Any, results: Results) -> None:
-    rates = {name: _rates(one) for name, one in results.contenders.items()}
+def draw_rates(axis: Any, rates: Mapping[str, Spread], title: str) -> None:
+    """A bar for each, the fastest at the top, with its spread; ours in blue."""
     names = sorted(rates, key=lambda name: rates[name].median)
     middle = [rates[name].median for name in names]
     low = [rates[name].median - rates[name].low for name in names]
@@ -171,30 +150,36 @@ def _draw_rates(axis: Any, results: Results) -> None:
     axis.bar_label(bars, [f"{value:.3g}" for value in middle], padding=6, fontsize=8)
     axis.set_xscale("log")
     axis.margins(x=0.15)
-    axis.set_title("MB of text a second (log)")
+    axis.set_title(title)
 
 
-def _contender_table(results: Results) -> str:
-    rows = ["| | MB/s (min–max) | text, MB | cores | kept | command |", "|---|---|---|---|---|---|"]
-    for name, one in results.contenders.items():
-        kept = one["runs"][0]["kept_share"]
-        size = one["text"]["num_bytes"] / 1e6
-        rates = _spread(_rates(one))
-        rows.append(f"| {name} | {rates} | {size:,.0f} | {one['num_cpus']} | {kept:.0%} | `{one['command']}` |")
-    return "\n".join(rows)
+def draw_shares(axis: Any, findings: Sequence[Finding], title: str) -> None:
+    """What has a ceiling, as a share of it."""
+    capped = [found for found in findings if found.bar and found.at_most][::-1]
+    shares = [found.value.median / found.bar for found in capped if found.bar]
+    colors = ["tab:blue" if found.met else "tab:red" for found in capped]
+    bars = axis.barh([found.what for found in capped], shares, color=colors)
+    axis.bar_label(bars, [f"{found.value.median:.3g} {found.unit}" for found in capped], padding=4, fontsize=8)
+    axis.axvline(1, color="black", linestyle=":", linewidth=1)
+    axis.tick_params(axis="y", labelsize=8)
+    axis.margins(x=0.2)
+    axis.set_title(title, fontsize=10)
 
 
-def _rates(contender: dict[str, Any]) -> Spread:
-    return Spread.of([run["mb_per_s"] for run in contender["runs"]])
-
-
-def _spread(value: Spread) -> str:
+def spread_text(value: Spread) -> str:
+    """The median, and the least and the most where there is more than one."""
     middle, low, high = (_short(one) for one in (value.median, value.low, value.high))
     return middle if value.num == 1 else f"{middle} ({low}–{high})"
 
 
+def _contender_table(results: Results, page: Page) -> str:
+    rows = [f"| | {' | '.join(page.columns)} |", "|" + "---|" * (len(page.columns) + 1)]
+    rows += [f"| {name} | {' | '.join(page.cells(one))} |" for name, one in results.contenders.items()]
+    return "\n".join(rows)
+
+
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def _commit() -> str:

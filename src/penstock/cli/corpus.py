@@ -21,7 +21,7 @@ class Arguments:
     """The jsonl file to write."""
     max_bytes: int | None = None
     """Stop after this much text."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: bool = False
     """Print the result as JSON."""
 
 

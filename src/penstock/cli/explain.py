@@ -5,9 +5,6 @@ Example: penstock explain data/corpus --seq_len 1024 --batch_size 512 --step 120
 
 import json as json_module
 from dataclasses import dataclass
-from typing import Annotated
-
-import tyro
 
 from penstock.cli.plan_words import PlanWords, plan_of
 
@@ -19,9 +16,9 @@ class Arguments:
     plan: PlanWords
     step: int
     """Which step, from 0."""
-    text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    text: bool = False
     """Print the text of every document, as far as it is in the step."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: bool = False
     """Print the result as JSON."""
 
 

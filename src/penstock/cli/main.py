@@ -13,6 +13,9 @@ VERBS: Final = {
     "verify": "check every byte of a dataset against its manifest",
     "show": "print a summary of a dataset and some of its documents",
     "plan": "say what a run will be like: rows, steps, padding, balance, shuffling",
+    "train": "train a model on a dataset or a text file, on one process or under torchrun",
+    "sample": "let a trained model write",
+    "export": "write a trained model as a directory that transformers opens",
     "explain": "say which documents a step of a run is made of",
     "corpus": "write a text corpus that every Python has on disk, to try things on",
 }
@@ -44,21 +47,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_verb(verb: str, words: list[str]) -> int:
     """Parses the words of one verb and runs it."""
-    import tyro
-
     from penstock.errors import ConfigError, PenstockError
 
-    module: Any = import_module(f"penstock.cli.{verb}")
     try:
-        arguments = tyro.cli(
-            module.Arguments,
-            args=words,
-            prog=f"penstock {verb}",
-            description=module.__doc__,
-            use_underscores=True,
-            config=(tyro.conf.OmitArgPrefixes,),
-        )
-        return int(module.run(arguments))
+        module: Any = import_module(f"penstock.cli.{verb}")
+        return int(module.run(_parsed(module, verb, words)))
     except SystemExit as error:
         return int(error.code or 0) if not isinstance(error.code, str) else 2
     except ConfigError as error:
@@ -76,6 +69,18 @@ def run_verb(verb: str, words: list[str]) -> int:
         return 1
 
 
+def _parsed(module: Any, verb: str, words: list[str]) -> Any:
+    prog, said = f"penstock {verb}", str(module.__doc__)
+    try:
+        import tyro
+    except ImportError:
+        from penstock.cli.plain_words import plain_words
+
+        return plain_words(module.Arguments, words, prog=prog, description=said)
+    how = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+    return tyro.cli(module.Arguments, args=words, prog=prog, description=said, use_underscores=True, config=how)
+
+
 def _help() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {verb:<{width}}  {what}" for verb, what in VERBS.items())
@@ -85,7 +90,8 @@ def _help() -> str:
         "example:\n"
         "  penstock corpus corpus.jsonl\n"
         "  penstock prepare --input_files corpus.jsonl --out_dir data/corpus\n"
-        "  penstock show data/corpus\n\n"
+        "  penstock show data/corpus\n"
+        "  penstock train --model_name my_model --dataset_dir data/corpus\n\n"
         "`penstock VERB --help` tells more."
     )
 

@@ -6,9 +6,7 @@ Example: penstock plan data/wiki data/code --mixture 0.7 0.3 --seq_len 2048 --ba
 import json as json_module
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from penstock.cli.plan_words import PlanWords, plan_of
 from penstock.load.report import PlanReport, plan_report
@@ -23,7 +21,7 @@ class Arguments:
     """Ranks that share a step."""
     micro_batch: int | None = None
     """Rows that a rank takes at a time. Without it, its whole share of a step."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: bool = False
     """Print the result as JSON."""
 
 

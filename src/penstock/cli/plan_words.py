@@ -9,7 +9,7 @@ import tyro
 from penstock.errors import ConfigError
 from penstock.load.dataset import Dataset
 from penstock.load.mixture import Mixture
-from penstock.load.plan import Plan
+from penstock.load.plan import Plan, parsed_range
 from penstock.order.mixture import block_counts
 
 _BLOCK: Final = 256
@@ -41,7 +41,7 @@ class PlanWords:
     """End after so many steps."""
     seed: int = 0
     """Another seed, another order."""
-    no_shuffle: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    no_shuffle: bool = False
     """Rows as they lie on disk."""
     window_tokens: int | None = None
     """Shuffle inside windows of whole shards with at most so many tokens, as when not all of them fit the disk."""
@@ -65,7 +65,7 @@ def plan_of(words: PlanWords) -> Plan:
         shuffle=not words.no_shuffle,
         window_tokens=words.window_tokens,
         long_documents=words.long_documents,
-        skip=tuple(map(_range, words.skip)),
+        skip=tuple(map(parsed_range, words.skip)),
     )
 
 
@@ -87,10 +87,3 @@ def _by_tokens(datasets: list[Dataset]) -> tuple[float, ...]:
     total = sum(dataset.num_tokens for dataset in datasets)
     counts = block_counts([dataset.num_tokens / total for dataset in datasets], _BLOCK)
     return tuple(count / _BLOCK for count in counts)
-
-
-def _range(word: str) -> tuple[int, int]:
-    start, dash, stop = word.partition("-")
-    if not dash or not start.isdecimal() or not stop.isdecimal():
-        raise ConfigError(f"--skip {word}: expected FROM-TO, for example 512000-517120")
-    return int(start), int(stop)

@@ -5,11 +5,9 @@ Example: penstock prepare --input_files wiki.txt books/ 'news/*.jsonl.gz' --out_
 
 import json
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from penstock.cli.terminal import TerminalProgress
+from penstock.cli.terminal import shown_progress
 from penstock.shards.manifest import Manifest
 from penstock.text.config import PrepareConfig
 from penstock.text.prepare import prepare
@@ -20,16 +18,16 @@ class Arguments:
     """The words of `penstock prepare`."""
 
     config: PrepareConfig
-    no_dedup: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    no_dedup: bool = False
     """The same as --dedup none."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: bool = False
     """Print the result as JSON."""
 
 
 def run(arguments: Arguments) -> int:
     """Prepares, and prints what came out."""
     config = replace(arguments.config, dedup="none") if arguments.no_dedup else arguments.config
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         done = prepare(config, progress=progress)
     result = summary(done.manifest) | {"out_dir": str(config.out_dir), "already_there": done.already_there}
     print(json.dumps(result) if arguments.json else readable(result))

@@ -27,7 +27,7 @@ class Arguments:
     """Print this document, numbered from 0 through all shards, whole."""
     documents: int = 3
     """How many documents to print the beginning of."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: bool = False
     """Print the result as JSON."""
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from penstock.cli.terminal import TerminalProgress
+from penstock.cli.terminal import shown_progress
 from penstock.shards.manifest import read_manifest
 from penstock.shards.verify import verified
 
@@ -21,13 +21,13 @@ class Arguments:
 
     directory: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
     """The dataset."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: bool = False
     """Print the result as JSON."""
 
 
 def run(arguments: Arguments) -> int:
     """Prints what is wrong, if anything is. Exit code 1 if so."""
-    with TerminalProgress() as progress:
+    with shown_progress() as progress:
         progress.stage("verifying", sum(shard.stored_bytes for shard in read_manifest(arguments.directory).shards))
         result = verified(arguments.directory, on_bytes=progress.advance)
     if arguments.json:

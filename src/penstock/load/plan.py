@@ -275,5 +275,13 @@ def _until_first_repeat(mixture: Mixture, num_source_rows: list[int], key: int) 
     return order, num_rows
 
 
+def parsed_range(word: str) -> tuple[int, int]:
+    """Rows to skip, written FROM-TO."""
+    start, dash, stop = word.partition("-")
+    if not dash or not start.isdecimal() or not stop.isdecimal():
+        raise ConfigError(f"--skip {word}: expected FROM-TO, for example 512000-517120")
+    return int(start), int(stop)
+
+
 def _remade(words: dict[str, Any]) -> Plan:
     return Plan(words.pop("data"), **words)
