@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_VENV := .venv-bench
+# Which benchmarks `make bench` runs.
+BENCH ?= prepare load plan
 
 .PHONY: demo test check format soak bench clean help
 
@@ -12,7 +14,8 @@ help:
 	@echo "make test    format, lint, types, import contracts, tests"
 	@echo "make check   the same without the tests"
 	@echo "make soak    long runs: an hour of kills and restarts, ten gigabytes of input"
-	@echo "make bench   compare with peers, in their own environment; results under bench/results (BENCH_ARGS=--quick to try)"
+	@echo "make bench   compare with peers, in their own environment; results under bench/results"
+	@echo "             (BENCH=load for one of prepare, load, plan; BENCH_ARGS=--quick to try)"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,10 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	@rm -rf demo
-	$(BIN)/penstock corpus demo/corpus.jsonl
-	$(BIN)/penstock prepare --input_files demo/corpus.jsonl --out_dir demo/dataset --tokens_per_shard 2000000
-	$(BIN)/penstock verify demo/dataset
-	$(BIN)/penstock show demo/dataset
+	$(BIN)/penstock demo --out_dir demo
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -42,14 +42,16 @@ test: check
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak --timeout 7200
 
-$(BENCH_VENV)/.installed: bench/requirements.txt constraints.txt pyproject.toml
+$(BENCH_VENV)/.installed: bench/requirements.txt bench/requirements-alone.txt constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt \
 		--editable '.[bench]' --requirement bench/requirements.txt
+	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --no-deps \
+		--requirement bench/requirements-alone.txt
 	@touch $@
 
 bench: $(BENCH_VENV)/.installed
-	$(BENCH_VENV)/bin/python bench/prepare.py $(BENCH_ARGS)
+	set -e; for name in $(BENCH); do $(BENCH_VENV)/bin/python bench/$$name.py $(BENCH_ARGS); done
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) demo bench/work

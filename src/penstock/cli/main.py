@@ -17,6 +17,7 @@ VERBS: Final = {
     "sample": "let a trained model write",
     "export": "write a trained model as a directory that transformers opens",
     "explain": "say which documents a step of a run is made of",
+    "demo": "see everything at once, on text that every Python has on disk",
     "corpus": "write a text corpus that every Python has on disk, to try things on",
 }
 _ONE_THREAD: Final = ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS")

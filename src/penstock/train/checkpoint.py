@@ -11,6 +11,9 @@ Written beside and renamed, so that a run that is killed leaves the one before i
 import json
 import os
 import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -107,7 +110,8 @@ def save(
     world.wait()
     weights, moments = get_state_dict(model, optimizer)
     try:
-        dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=partial, no_dist=world.size == 1)
+        with _known_to_be_alone():
+            dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=partial, no_dist=world.size == 1)
         if world.is_first:
             _complete(partial, final, step, loader, model_config)
     except OSError as error:
@@ -128,7 +132,8 @@ def load(saved: Saved, *, model: nn.Module, optimizer: torch.optim.Optimizer, wo
     weights, moments = get_state_dict(model, optimizer)
     state: dict[str, Any] = {"model": weights, "optimizer": moments}
     try:
-        dcp.load(state, checkpoint_id=saved.path, no_dist=world.size == 1)
+        with _known_to_be_alone():
+            dcp.load(state, checkpoint_id=saved.path, no_dist=world.size == 1)
     except Exception as error:
         raise CheckpointError(f"{saved.path}: does not fit this model or is damaged ({error})") from error
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
@@ -139,8 +144,16 @@ def load_weights(saved: Saved, model: nn.Module) -> None:
     """Puts the weights into a model in this process alone."""
     weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     state = {"model": weights}
-    dcp.load(state, checkpoint_id=saved.path, no_dist=True)
+    with _known_to_be_alone():
+        dcp.load(state, checkpoint_id=saved.path, no_dist=True)
     model.load_state_dict(state["model"])
+
+
+@contextmanager
+def _known_to_be_alone() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+        yield
 
 
 def _complete(partial: Path, final: Path, step: int, loader: dict[str, Any], model_config: dict[str, Any]) -> None:
