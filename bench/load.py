@@ -1,7 +1,7 @@
 """How fast batches come on one core, against nanoGPT, litdata and MosaicML Streaming, and how soon the first comes.
 
 All loaders run in turn, several times, each in a fresh process, on the same tokens in the page cache. A full run takes
-about ten minutes and writes bench/results/load.{json,md,png}; one with --quick writes under bench/work/try instead.
+about six minutes and writes bench/results/load.{json,md,png}; one with --quick writes under bench/work/try instead.
 """
 
 import argparse

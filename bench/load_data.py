@@ -8,13 +8,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from contenders import TOKENIZER, WORK, write_tokenizer
 from corpora import cached_stdlib
+from documents import Documents
 from loaders import SEQ_LEN, mosaic
 from measure import read_through
 from numpy.typing import NDArray
@@ -30,27 +31,6 @@ FORMATS: Final = ("penstock", "train.bin", "litdata", "mds")
 _BYTES_PER_TOKEN: Final = 3
 """More text than this many bytes a token is never needed; source code has about two."""
 _VERSION: Final = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Documents:
-    """How long documents are: log-normal, in tokens, the end of text included."""
-
-    mean: float = 700
-    sigma: float = 1.0
-
-    def lengths(self, num: int, *, seed: int) -> NDArray[np.int64]:
-        draw = np.random.default_rng(seed)
-        lengths = draw.lognormal(np.log(self.mean) - self.sigma**2 / 2, self.sigma, num)
-        # An end of text and at least one token before it.
-        return np.maximum(lengths.astype(np.int64), 2)
-
-    def ends(self, num_tokens: int, *, seed: int) -> NDArray[np.int64]:
-        """Where documents end that fill `num_tokens` together; the last one is cut."""
-        num = int(num_tokens / self.mean * 1.2) + 1000
-        ends = np.cumsum(self.lengths(num, seed=seed))
-        assert ends[-1] >= num_tokens, "too few documents were drawn"
-        return np.append(ends[ends < num_tokens - 1], num_tokens)
 
 
 def made_tokens(num_tokens: int) -> Path:

@@ -56,8 +56,9 @@ else, one thread, in turn with the others, after memory was touched and each had
 - litdata: `StreamingDataset` and `TokensLoader(block_size=2049)` from chunks that its `optimize` wrote as uint16,
   `shuffle=True`, `StreamingDataLoader` without workers, then one cast to int64.
 - MosaicML Streaming: `StreamingDataset` from MDS shards of `ndarray:uint16:2049`, `shuffle=True`, each row cast to
-  int64, torch's `DataLoader` without workers. It asks for numpy < 2.2, xxhash < 4 and transformers < 5; it was installed
-  without its dependencies, beside newer ones. Its datasets of pictures are left out: they need another torchvision.
+  int64, torch's `DataLoader` without workers. It asks for numpy < 2.2, xxhash < 4 and transformers < 5; it was
+  installed without its dependencies, beside newer ones. Its datasets of pictures are left out: they need a torchvision
+  that fits this torch.
 - `np.take` copies rows in an order drawn before and casts them: there is nothing in it but the memory.
 - Starts are timed in a process that has imported everything and done nothing else. "Open" is `Dataset`, `Plan`,
   `Loader` and `plan.num_steps`, for best_fit with the packing; "first batch" is from there to its input_ids and labels.

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 from contenders import WORK
-from load_data import Documents, write_dataset
+from documents import Documents
+from load_data import write_dataset
 from measure import read_through
 from numpy.typing import NDArray
 
@@ -55,14 +56,9 @@ def ends_files(num_documents: int, documents: Documents) -> Path:
             np.cumsum(lengths).tofile(directory / f"shard_{number:05d}.ends")
 
     _cached(directory, {"num_documents": num_documents, "documents": asdict(documents)}, make)
-    for path in ends_paths(directory):
+    for path in directory.iterdir():
         read_through(path)
     return directory
-
-
-def ends_paths(directory: Path) -> list[Path]:
-    """The files that `ends_files` wrote, in order."""
-    return sorted(directory.glob("*.ends"))
 
 
 def _zero_shards(into: Path, num_shards: int, tokens_per_shard: int) -> tuple[Shard, ...]:

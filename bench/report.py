@@ -23,6 +23,8 @@ class Finding:
     unit: str
     bar: float | None = None
     at_most: bool = False
+    digits: int = 3
+    """How many are shown."""
 
     @property
     def met(self) -> bool | None:
@@ -109,7 +111,8 @@ def table(results: Results) -> str:
     for found in results.findings:
         bar = "" if found.bar is None else f"{'≤' if found.at_most else '≥'} {found.bar:g} {found.unit}"
         met = "trial" if results.trial and bar else {None: "", True: "yes", False: "**no**"}[found.met]
-        rows.append(f"| {found.question}: {found.what} | {spread_text(found.value)} {found.unit} | {bar} | {met} |")
+        value = spread_text(found.value, found.digits)
+        rows.append(f"| {found.question}: {found.what} | {value} {found.unit} | {bar} | {met} |")
     return "\n".join(rows)
 
 
@@ -147,9 +150,9 @@ def draw_rates(axis: Any, rates: Mapping[str, Spread], title: str) -> None:
     high = [rates[name].high - rates[name].median for name in names]
     colors = ["tab:blue" if name.startswith("penstock") else "tab:gray" for name in names]
     bars = axis.barh(names, middle, xerr=(low, high), color=colors, error_kw={"linewidth": 1, "capsize": 2})
-    axis.bar_label(bars, [f"{value:.3g}" for value in middle], padding=6, fontsize=8)
+    axis.bar_label(bars, [_short(value, 3) for value in middle], padding=6, fontsize=8)
     axis.set_xscale("log")
-    axis.margins(x=0.15)
+    axis.margins(x=0.2)
     axis.set_title(title)
 
 
@@ -159,16 +162,18 @@ def draw_shares(axis: Any, findings: Sequence[Finding], title: str) -> None:
     shares = [found.value.median / found.bar for found in capped if found.bar]
     colors = ["tab:blue" if found.met else "tab:red" for found in capped]
     bars = axis.barh([found.what for found in capped], shares, color=colors)
-    axis.bar_label(bars, [f"{found.value.median:.3g} {found.unit}" for found in capped], padding=4, fontsize=8)
+    axis.bar_label(
+        bars, [f"{_short(found.value.median, found.digits)} {found.unit}" for found in capped], padding=4, fontsize=8
+    )
     axis.axvline(1, color="black", linestyle=":", linewidth=1)
     axis.tick_params(axis="y", labelsize=8)
     axis.margins(x=0.2)
     axis.set_title(title, fontsize=10)
 
 
-def spread_text(value: Spread) -> str:
+def spread_text(value: Spread, digits: int = 3) -> str:
     """The median, and the least and the most where there is more than one."""
-    middle, low, high = (_short(one) for one in (value.median, value.low, value.high))
+    middle, low, high = (_short(one, digits) for one in (value.median, value.low, value.high))
     return middle if value.num == 1 else f"{middle} ({low}–{high})"
 
 
@@ -178,8 +183,8 @@ def _contender_table(results: Results, page: Page) -> str:
     return "\n".join(rows)
 
 
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+def _short(value: float, digits: int) -> str:
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.{digits}g}"
 
 
 def _commit() -> str:

@@ -101,7 +101,9 @@ def from_shards(dataset: Path, rows: str, num_steps: int) -> dict[str, float]:
     train(config)
     records = [record for record in read_log(config.run_dir / LOG) if record["kind"] == "train"][num_steps // 80 :]
     shutil.rmtree(runs)
-    return {name: float(np.median([record[name] for record in records])) for name in ("tokens_per_s", "data_stall", "mfu")}
+    return {
+        name: float(np.median([record[name] for record in records])) for name in ("tokens_per_s", "data_stall", "mfu")
+    }
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What is in a batch, against rows worked out slowly from the shards."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -193,9 +194,9 @@ def test_a_row_longer_than_every_document_and_every_shard_works(tmp_path: Path, 
 @pytest.mark.parametrize("compress", [False, True])
 def test_text_that_was_prepared_comes_back_token_for_token(tmp_path: Path, kind: RowKind, compress: bool) -> None:
     texts = [f"Document {number}: " + "to and fro " * (number % 17) for number in range(80)]
-    (tmp_path / "in.txt").write_text("\n\n".join(texts))
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     config = PrepareConfig(
-        input_files=(str(tmp_path / "in.txt"),),
+        input_files=(str(tmp_path / "in.jsonl"),),
         out_dir=tmp_path / "set",
         tokenization="byte",
         val_fraction=0.0,
@@ -213,3 +214,4 @@ def test_text_that_was_prepared_comes_back_token_for_token(tmp_path: Path, kind:
         check_batch(batch, plan, sources, shift_labels=True)
         ids.update(batch.input_ids[batch.doc_ids >= 0].tolist())
     assert ids == every_token(dataset)
+    assert sum(ids.values()) == dataset.num_tokens

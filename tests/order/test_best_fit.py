@@ -41,7 +41,7 @@ def documents_of(shards: Shards) -> list[tuple[int, int]]:
 
 
 @given(SHARDS, st.integers(1, 40), WAYS)
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_items_account_for_every_token(shards: Shards, seq_len: int, way: LongDocuments) -> None:
     items = items_of(shards, seq_len, way)
     documents = documents_of(shards)
@@ -61,7 +61,7 @@ def test_items_account_for_every_token(shards: Shards, seq_len: int, way: LongDo
 
 
 @given(SHARDS, st.integers(1, 40), WAYS)
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_items_are_the_documents_sorted_by_length_and_then_by_place(
     shards: Shards, seq_len: int, way: LongDocuments
 ) -> None:
@@ -103,7 +103,7 @@ def covered(rows: PackedRows, shards: Shards, epoch: int, which: NDArray[np.int6
 
 
 @given(SHARDS, st.integers(1, 40), st.integers(0, 2**64 - 1), st.integers(0, 5))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_every_pass_shows_every_token_exactly_once(shards: Shards, seq_len: int, key: int, epoch: int) -> None:
     rows = rows_of(shards, seq_len, key=key)
     total = sum(map(sum, shards))
@@ -112,7 +112,7 @@ def test_every_pass_shows_every_token_exactly_once(shards: Shards, seq_len: int,
 
 
 @given(SHARDS, st.integers(1, 40), st.sampled_from(["truncate", "drop"]), st.integers(0, 5))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_what_is_cut_off_or_dropped_is_shown_by_no_pass(
     shards: Shards, seq_len: int, way: LongDocuments, epoch: int
 ) -> None:
@@ -125,7 +125,7 @@ def test_what_is_cut_off_or_dropped_is_shown_by_no_pass(
 
 
 @given(SHARDS, st.integers(1, 40))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_segment_is_a_document_or_a_piece_of_one_and_only_full_pieces_go_on(shards: Shards, seq_len: int) -> None:
     rows = rows_of(shards, seq_len)
     found = rows.segments(np.arange(rows.num_rows), 0)
@@ -141,7 +141,7 @@ def test_a_segment_is_a_document_or_a_piece_of_one_and_only_full_pieces_go_on(sh
 
 
 @given(SHARDS, st.integers(1, 40), st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_rows_can_be_asked_for_in_any_order(shards: Shards, seq_len: int, data: st.DataObject) -> None:
     rows = rows_of(shards, seq_len)
     which = np.array(data.draw(st.lists(st.integers(0, rows.num_rows - 1), max_size=10)), np.int64)

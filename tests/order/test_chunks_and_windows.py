@@ -14,7 +14,7 @@ KEYS = st.integers(0, 2**64 - 1)
 
 
 @given(TOKENS, st.integers(1, 60))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_every_token_is_in_exactly_one_row(shard_tokens: list[int], seq_len: int) -> None:
     rows = ChunkRows(shard_tokens, seq_len)
     found = rows.segments(np.arange(rows.num_rows), 0)
@@ -28,7 +28,7 @@ def test_every_token_is_in_exactly_one_row(shard_tokens: list[int], seq_len: int
 
 
 @given(TOKENS, st.integers(1, 60))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_row_has_a_label_for_its_last_token_unless_the_shard_ends_there(
     shard_tokens: list[int], seq_len: int
 ) -> None:
@@ -40,7 +40,7 @@ def test_a_row_has_a_label_for_its_last_token_unless_the_shard_ends_there(
 
 
 @given(TOKENS, st.integers(1, 60), st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_one_row_is_found_as_many_are(shard_tokens: list[int], seq_len: int, data: st.DataObject) -> None:
     rows = ChunkRows(np.array(shard_tokens), seq_len)
     which = np.array(data.draw(st.lists(st.integers(0, rows.num_rows - 1), min_size=1, max_size=10)))
@@ -60,7 +60,7 @@ SHARD_ROWS = st.lists(st.integers(1, 40), min_size=1, max_size=15)
 
 
 @given(SHARD_ROWS, st.integers(1, 120), KEYS, st.integers(0, 9))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_a_windowed_pass_shows_every_row_exactly_once(
     shard_rows: list[int], window_rows: int, key: int, epoch: int
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_windowed_pass_shows_every_row_exactly_once(
 
 
 @given(SHARD_ROWS, st.integers(1, 120), KEYS, st.integers(0, 9))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_the_rows_of_a_window_come_together_and_fit_it(
     shard_rows: list[int], window_rows: int, key: int, epoch: int
 ) -> None:
@@ -114,7 +114,7 @@ def test_another_pass_has_other_windows_and_another_order_inside(window_rows: in
 
 
 @given(st.integers(1, 3000), KEYS, st.integers(0, 9))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_full_shuffle_shows_every_row_exactly_once_and_no_shuffle_leaves_them(
     num_rows: int, key: int, epoch: int
 ) -> None:

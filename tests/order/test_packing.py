@@ -72,7 +72,7 @@ def histograms(draw: st.DrawFn) -> tuple[NDArray[np.int64], int]:
 
 
 @given(histograms())
-@settings(max_examples=1000)
+@settings(max_examples=700)
 def test_packing_a_histogram_is_packing_item_by_item(case: tuple[NDArray[np.int64], int]) -> None:
     check(*case)
 

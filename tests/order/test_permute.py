@@ -19,14 +19,14 @@ def test_every_place_is_taken_exactly_once_at_every_length_up_to_600(key: int) -
 
 
 @given(length=st.integers(601, 20_000), key=KEYS)
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_every_place_is_taken_exactly_once_at_longer_lengths(length: int, key: int) -> None:
     places = permuted(np.arange(length), length=length, key=key)
     assert (np.bincount(places, minlength=length) == 1).all()
 
 
 @given(length=BIG, key=KEYS, seed=st.integers(0, 2**32))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_no_two_of_many_places_collide_at_any_length(length: int, key: int, seed: int) -> None:
     index = np.unique(np.random.default_rng(seed).integers(0, length, 2000))
     places = permuted(index, length=length, key=key)
@@ -36,7 +36,7 @@ def test_no_two_of_many_places_collide_at_any_length(length: int, key: int, seed
 
 
 @given(length=BIG | st.integers(1, 70), key=KEYS, seed=st.integers(0, 2**32))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_one_at_a_time_is_the_same_as_all_at_once(length: int, key: int, seed: int) -> None:
     index = np.append(np.random.default_rng(seed).integers(0, length, 20), [0, length - 1])
     one_by_one = [permuted_one(place, length=length, key=key) for place in index.tolist()]
@@ -47,7 +47,7 @@ def test_one_at_a_time_is_the_same_as_all_at_once(length: int, key: int, seed: i
 @given(
     columns=st.lists(st.tuples(BIG | st.integers(1, 5), KEYS, st.integers(0, 2**53)), min_size=1, max_size=40),
 )
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_each_element_may_have_a_length_and_a_key_of_its_own(columns: list[tuple[int, int, int]]) -> None:
     lengths = np.array([length for length, _, _ in columns])
     keys = np.array([key for _, key, _ in columns], np.uint64)
@@ -78,7 +78,7 @@ def test_the_argument_is_left_alone() -> None:
 
 
 @given(key=KEYS, values=st.lists(st.integers(0, 2**40), min_size=1, max_size=20))
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_many_keys_are_derived_as_one_is(key: int, values: list[int]) -> None:
     expected = [mixed(key, value) for value in values]
     assert mixed_many(key, values).tolist() == expected
@@ -91,7 +91,7 @@ def test_keys_below_one_key_never_meet() -> None:
 
 
 @given(st.lists(st.integers() | st.text(max_size=5), min_size=1, max_size=4))
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_a_key_depends_on_every_part_and_its_kind(parts: list[int | str]) -> None:
     key = derived_key(*parts)
     assert 0 <= key < 2**64

@@ -66,7 +66,7 @@ def crews(draw: st.DrawFn, batch_size: int) -> tuple[int, int]:
 
 
 @given(schedules())
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_skipping_leaves_the_others_with_their_numbers_and_in_order(schedule: Schedule) -> None:
     total = schedule.num_rows + schedule.num_skipped
     left = [row for row in range(total) if not any(start <= row < stop for start, stop in schedule.skip)]
@@ -78,7 +78,7 @@ def test_skipping_leaves_the_others_with_their_numbers_and_in_order(schedule: Sc
 
 
 @given(schedules(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_one_place_is_located_as_many_are(schedule: Schedule, data: st.DataObject) -> None:
     if not schedule.num_rows:
         return
@@ -89,7 +89,7 @@ def test_one_place_is_located_as_many_are(schedule: Schedule, data: st.DataObjec
 
 
 @given(st.integers(1, 50), st.integers(1, 4), st.integers(0, 2**32))
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_every_pass_shows_every_row_once_in_an_order_of_its_own(num_rows: int, epochs: int, key: int) -> None:
     source = Source(FakeRows(num_rows), FullShuffle(num_rows, key=key))
     schedule = Schedule([source], num_rows=num_rows * epochs, batch_size=4)
@@ -102,7 +102,7 @@ def test_every_pass_shows_every_row_once_in_an_order_of_its_own(num_rows: int, e
 
 
 @given(schedules(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_any_crew_shares_out_every_step_and_everyone_does_as_many_micro_steps(
     schedule: Schedule, data: st.DataObject
 ) -> None:
@@ -126,7 +126,7 @@ def test_any_crew_shares_out_every_step_and_everyone_does_as_many_micro_steps(
 
 
 @given(schedules(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_a_step_is_taken_in_one_order_whoever_takes_it(schedule: Schedule, data: st.DataObject) -> None:
     world_size, micro_batch = data.draw(crews(schedule.batch_size))
     unit = world_size * micro_batch
@@ -170,13 +170,13 @@ def places_seen(schedule: Schedule, chance: Random) -> Counter[int]:
 
 
 @given(schedules(), st.integers(0, 2**32))
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_crews_that_come_and_go_at_any_micro_step_see_every_place_exactly_once(schedule: Schedule, seed: int) -> None:
     assert places_seen(schedule, Random(seed)) == Counter(range(schedule.num_rows))
 
 
 @given(st.integers(2, 60), st.integers(2, 60), st.sampled_from([4, 12]), st.booleans(), st.integers(0, 2**32))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_crews_that_come_and_go_see_every_row_of_a_mixture_once_too(
     first: int, second: int, batch_size: int, uneven: bool, seed: int
 ) -> None:
@@ -209,7 +209,7 @@ def test_a_range_that_cannot_be_skipped_is_refused(bad: tuple[int, int]) -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 30)), max_size=8))
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_ranges_are_joined_where_they_touch(some: list[tuple[int, int]]) -> None:
     ranges = [(start, min(start + size, 100)) for start, size in some]
     merged = merged_ranges(ranges, 100)

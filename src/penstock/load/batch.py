@@ -106,7 +106,7 @@ class Batch(Mapping[str, Any]):
 
     @property
     def position_ids(self) -> Array:
-        """Places counted from the start of each document, or of the part of it that is in the row; (B, T)."""
+        """Places counted from the start of each document, or of the part of it that is in the row; (B, T), int32."""
         return self._once("position_ids", self._positions)
 
     @property
@@ -219,11 +219,11 @@ class Batch(Mapping[str, Any]):
     def _cu_seqlens(self) -> NDArray[np.int32]:
         return self._bounds().astype(np.int32)
 
-    def _positions(self) -> NDArray[np.int64]:
+    def _positions(self) -> NDArray[np.int32]:
         shape = (self._group.micro, self._group.tokens.shape[1] - 1)
         upward = _upward(shape[1])
         bounds = self._bounds()
-        flat = np.empty(shape[0] * shape[1], np.int64)
+        flat = np.empty(shape[0] * shape[1], np.int32)
         np.concatenate([upward[:length] for length in (bounds[1:] - bounds[:-1]).tolist()], out=flat)
         return flat.reshape(shape)
 
@@ -324,8 +324,8 @@ def _label_places(masked: NDArray[np.int64], seq_len: int, *, shifted: bool) -> 
 
 
 @lru_cache(maxsize=4)
-def _upward(length: int) -> NDArray[np.int64]:
-    return np.arange(length)
+def _upward(length: int) -> NDArray[np.int32]:
+    return np.arange(length, dtype=np.int32)
 
 
 def itself(array: NDArray[Any]) -> NDArray[Any]:

@@ -171,7 +171,9 @@ class Loader(IterableDataset[Any]):
         dtype = _DTYPES[self.dtype] or plan.datasets[0].dtype
         maker = RowMaker(plan, dtype)
         keys = ("input_ids", "labels", "position_ids") if maker.whole_documents else ("input_ids", "labels")
-        at_once = max(1, _COPIED_TOKENS // (plan.seq_len * micro))
+        most_at_once = max(1, _COPIED_TOKENS // (plan.seq_len * micro))
+        # Somebody waits for the first one: it is read alone, and opens no more shards than it must.
+        at_once = 1
         cursor, least, skipped = start, max(_FIRST_ROWS, micro), first
         while True:
             taken = schedule.taken(
@@ -184,9 +186,12 @@ class Loader(IterableDataset[Any]):
             cursor, least = int(taken.cursors[-1]), _PLANNED_ROWS
             placed = maker.placed(taken.places[chosen].reshape(-1))
             cursors = taken.cursors[chosen].tolist()
-            for low in range(0, len(cursors), at_once):
+            low = 0
+            while low < len(cursors):
                 some = cursors[low : low + at_once]
                 yield self._group(maker, placed, low * micro, some, keys)
+                low += len(some)
+                at_once = min(most_at_once, 4 * at_once)
 
     def _group(
         self, maker: RowMaker, placed: PlacedRows, first: int, cursors: list[int], keys: tuple[str, ...]

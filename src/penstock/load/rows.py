@@ -122,6 +122,7 @@ class RowMaker:
         self._width = plan.seq_len + 1
         self.dtype = dtype
         self._padding = np.full(self._width, plan.eos_id, plan.datasets[0].dtype)
+        self._scratch = np.empty(0, plan.datasets[0].dtype)
         self.seq_len = plan.seq_len
         self.whole_documents = plan.rows == "best_fit"
         documents = [dataset.num_documents for dataset in self.datasets]
@@ -142,12 +143,17 @@ class RowMaker:
 
     def tokens(self, rows: PlacedRows, first: int, last: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The tokens of rows `first` up to `last`, and after each row the label of its last token."""
-        if out is None:
-            out = np.empty((last - first, self._width), self.dtype)
         views = self._views(rows, rows.first_segment[first], rows.first_segment[last])
         if not rows.even and rows.num_uneven[last] != rows.num_uneven[first]:
             views = self._filled_up(rows, first, last, views)
-        np.concatenate(views, out=out.reshape(-1))
+        # Copying first and casting all at once after it is faster than casting piece by piece.
+        size = (last - first) * self._width
+        if len(self._scratch) < size:
+            self._scratch = np.empty(size, self.datasets[0].dtype)
+        stored = np.concatenate(views, out=self._scratch[:size], casting="unsafe").reshape(last - first, self._width)
+        if out is None:
+            return stored.astype(self.dtype)
+        np.copyto(out, stored)
         return out
 
     def _views(self, rows: PlacedRows, first: int, last: int) -> list[NDArray[Any]]:

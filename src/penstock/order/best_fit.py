@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.order.items import Items
 from penstock.order.packing import BinClasses, packed_classes
 from penstock.order.permute import mixed, mixed_many, permuted
-from penstock.order.segments import Segments, merged
+from penstock.order.segments import TOKEN_COST, Segments, merged
 
 
 class PackedRows:
@@ -44,12 +44,12 @@ class PackedRows:
     def _class_costs(self) -> NDArray[np.float64]:
         classes = self._classes
         length = classes.entry_length.astype(np.float64)
-        costs = classes.entry_per_bin * (length + length * length)
+        costs = classes.entry_per_bin * (TOKEN_COST * length + length * length)
         return np.add.reduceat(costs, classes.entry_starts[:-1]) if len(costs) else costs
 
     def costs(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Known from a row's class alone."""
-        found = np.full(len(rows), self.seq_len + float(self.seq_len) ** 2)
+        found = np.full(len(rows), TOKEN_COST * self.seq_len + float(self.seq_len) ** 2)
         packed = np.flatnonzero(rows >= self._num_full)
         found[packed] = self._class_costs[np.searchsorted(self._row_ends, rows[packed], side="right")]
         return found

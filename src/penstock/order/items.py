@@ -3,7 +3,7 @@
 Takes the ends of documents shard by shard and keeps one number for each: where in the stream its item begins.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 LongDocuments = Literal["split", "truncate", "drop"]
 """What happens to documents longer than a row."""
 
-_PLACE_BITS: Final = 40
-"""Enough to number the documents of one shard; what is left of 63 bits is for the length."""
+_BLOCK: Final = 1 << 16
+"""Documents that are sorted at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +55,17 @@ def sorted_items(
     num_documents = num_long = num_lost = 0
     long_starts: list[NDArray[np.int64]] = []
     num_full: list[NDArray[np.int64]] = []
-    base = 0
-    for ends in shards():
-        lengths = _lengths(ends)
+    for ends, lengths in _blocks(shards()):
         rests, is_long = _rests(lengths, seq_len, long_documents)
         histogram += np.bincount(rests, minlength=seq_len + 1)
         num_documents += len(lengths)
         num_long += len(is_long)
         if long_documents == "split":
-            long_starts.append(base + ends[is_long] - lengths[is_long])
+            long_starts.append(ends[is_long] - lengths[is_long])
             num_full.append((lengths[is_long] - 1) // seq_len)
         elif len(is_long):
             kept = seq_len if long_documents == "truncate" else 0
             num_lost += int((lengths[is_long] - kept).sum())
-        base += int(ends[-1]) if len(ends) else 0
     histogram[0] = 0
     none = np.empty(0, np.int64)
     return Items(
@@ -83,8 +80,17 @@ def sorted_items(
     )
 
 
-def _lengths(ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.diff(ends, prepend=0)
+def _blocks(shards: Iterable[NDArray[np.int64]]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Where documents end in the stream, and their lengths, as many at a time as the caches hold."""
+    base = 0
+    for shard in shards:
+        for first in range(0, len(shard), _BLOCK):
+            ends = shard[first : first + _BLOCK] + base
+            lengths = np.empty_like(ends)
+            lengths[0] = ends[0] - (shard[first - 1] if first else 0) - base
+            np.subtract(ends[1:], ends[:-1], out=lengths[1:])
+            yield ends, lengths
+        base += int(shard[-1]) if len(shard) else 0
 
 
 def _rests(
@@ -110,23 +116,21 @@ def _sorted_starts(
 ) -> NDArray[np.int64]:
     starts = np.empty(int(histogram.sum()), np.int64)
     free = np.cumsum(histogram) - histogram
-    base = 0
-    for ends in shards:
-        lengths = _lengths(ends)
+    # Sorting 16 bits takes two passes over the numbers; more than that takes many.
+    narrow = np.uint16 if seq_len < 1 << 16 else np.uint32
+    for ends, lengths in _blocks(shards):
         rests, is_long = _rests(lengths, seq_len, long_documents)
         item_starts = ends - lengths
         if long_documents == "split" and len(is_long):
             item_starts[is_long] = ends[is_long] - rests[is_long]
-        # Length and place in one number: sorting plain numbers is several times faster than sorting places by length.
-        order = np.sort(rests << _PLACE_BITS | np.arange(len(rests)))
-        by_length = order >> _PLACE_BITS
-        order &= (1 << _PLACE_BITS) - 1
-        first = int(np.searchsorted(by_length, 1))
-        by_length, order = by_length[first:], order[first:]
-        counts = np.bincount(by_length, minlength=seq_len + 1)
-        # Where the items of each length go, less where they stand in this shard.
+        order = np.argsort(rests.astype(narrow), kind="stable")
+        counts = np.bincount(rests, minlength=seq_len + 1)
+        if counts[0]:
+            # Documents that have no item come first.
+            order = order[counts[0] :]
+            counts[0] = 0
+        # Where the items of each length go, less where they stand in this block.
         shift = free - (np.cumsum(counts) - counts)
-        starts[shift[by_length] + np.arange(len(order))] = item_starts[order] + base
+        starts[np.repeat(shift, counts) + np.arange(len(order))] = item_starts[order]
         free += counts
-        base += int(ends[-1]) if len(ends) else 0
     return starts

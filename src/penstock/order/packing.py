@@ -30,18 +30,23 @@ class BinClasses:
 
 
 class _Group:
-    """Bins with the same content so far."""
+    """Bins with the same content so far: length, items in a bin and number of the first item, over and over.
+
+    Plain numbers in one list: with an object for each entry, most of the time would go into collecting garbage.
+    """
 
     __slots__ = ("count", "entries")
 
-    def __init__(self, count: int, entries: list[tuple[int, int, int]]) -> None:
+    def __init__(self, count: int, entries: list[int]) -> None:
         self.count = count
         self.entries = entries
 
     def split_off(self, count: int) -> "_Group":
         """The first `count` bins, as a group of their own."""
-        taken = _Group(count, list(self.entries))
-        self.entries = [(length, per_bin, first + count * per_bin) for length, per_bin, first in self.entries]
+        taken = _Group(count, self.entries.copy())
+        entries = self.entries
+        for at in range(0, len(entries), 3):
+            entries[at + 2] += count * entries[at + 1]
         self.count -= count
         return taken
 
@@ -83,15 +88,15 @@ def packed_classes(histogram: NDArray[np.int64], capacity: int) -> BinClasses:
             if whole < group.count:
                 rest, group = group, group.split_off(whole)
                 put(room, rest)
-            group.entries.append((length, per_bin, first))
+            group.entries += (length, per_bin, first)
             first += whole * per_bin
             left -= whole * per_bin
             put(room - per_bin * length, group)
 
     every = full + [group for room in rooms for group in groups[room]]
     every = [group for group in every if group.count]
-    sizes = [len(group.entries) for group in every]
-    entries = np.array([entry for group in every for entry in group.entries], np.int64).reshape(-1, 3)
+    sizes = [len(group.entries) // 3 for group in every]
+    entries = np.array([number for group in every for number in group.entries], np.int64).reshape(-1, 3)
     return BinClasses(
         np.array([group.count for group in every], np.int64),
         np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64),

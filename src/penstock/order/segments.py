@@ -6,10 +6,14 @@ dataset is all of its shards' tokens end to end.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+TOKEN_COST: Final = 12 * 4096.0
+"""What the matrix products for one token cost, where attention over a document of n tokens costs n²: twelve times the
+model's width. This is that of a model of seven billion weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +68,5 @@ class RowSource(Protocol):
         ...
 
     def costs(self, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """What attending to each row costs: tokens plus the squares of segment lengths. None if all cost the same."""
+        """What each row costs: its tokens, weighed, plus the squares of segment lengths. None if all cost the same."""
         ...

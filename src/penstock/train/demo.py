@@ -1,7 +1,7 @@
 """Everything at once, on text that every Python has on disk, in about two minutes on two cores.
 
-Prepares, plans, trains, is killed in the middle, resumes on two ranks, checks that the rows go on exactly, writes a text
-and leaves a page. Every part is the real command, run as a user would run it.
+Prepares, plans, trains, is killed in the middle, resumes on two ranks, checks that the rows go on exactly, writes a
+text and leaves a page. Every part is the real command, run as a user would run it.
 """
 
 import json
