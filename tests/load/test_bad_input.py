@@ -147,6 +147,12 @@ def test_datasets_of_different_tokenizers_do_not_mix(dataset: Dataset, tmp_path:
         planned(Mixture({dataset: 0.5, foreign: 0.5}))
 
 
+def test_datasets_with_ids_of_different_width_do_not_mix(dataset: Dataset, tmp_path: Path) -> None:
+    wide = Dataset(written(tmp_path / "wide", [[50]], token_dtype="uint32"))
+    with pytest.raises(ConfigError, match=r"token_dtype: wiki \(uint16\), wide \(uint32\).*--token_dtype"):
+        planned(Mixture({dataset: 0.5, wide: 0.5}))
+
+
 def test_dropping_every_document_is_refused_with_what_to_do(tmp_path: Path) -> None:
     dataset = Dataset(written(tmp_path, [[20, 30], [40]]))
     with pytest.raises(ConfigError, match=r"every document is longer than seq_len 16 .* 'split' or 'truncate'"):

@@ -124,4 +124,4 @@ def test_few_open_shards_are_as_good_as_many(tmp_path: Path, max_open: int | Non
             # Asking for documents opens shards too, while a thread reads on.
             assert (np.diff(batch.cu_seqlens) > 0).all()
             assert (batch.doc_ids < dataset.num_documents).all()
-        assert max_open is None or len(dataset.tokens) <= max_open + 1
+        assert max_open is None or len(dataset.stored) <= max_open + 1

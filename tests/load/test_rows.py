@@ -1,6 +1,8 @@
 """What is in a batch, against rows worked out slowly from the shards."""
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -188,6 +190,28 @@ def test_a_row_longer_than_every_document_and_every_shard_works(tmp_path: Path, 
     check_batch(batch, plan, sources, shift_labels=True)
     assert tokens_in(batch.input_ids) == every_token(dataset)
     assert plan.num_rows == (2 if kind == "chunk" else 1)
+
+
+def test_rows_come_as_numpy_arrays_where_there_is_no_torch(tmp_path: Path) -> None:
+    written(tmp_path, natural_shards(5))
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "from penstock.load.dataset import Dataset\n"
+        "from penstock.load.loader import Loader\n"
+        "from penstock.load.plan import Plan\n"
+        "plan = Plan(Dataset(sys.argv[1]), seq_len=16, batch_size=4, rows='best_fit')\n"
+        "batches = list(Loader(plan, micro_batch=4))\n"
+        "print(len(batches), *{type(batch[name]).__module__ for batch in batches for name in batch})\n"
+        "try: Loader(plan, format='torch')\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found, refusal = ran.stdout.splitlines()
+    plan = Plan(Dataset(tmp_path), seq_len=16, batch_size=4, rows="best_fit")
+    assert found == f"{plan.num_steps} numpy"
+    assert refusal.startswith("MissingExtra format='torch' needs torch: pip install")
 
 
 @pytest.mark.parametrize("kind", ["chunk", "best_fit"])

@@ -141,7 +141,9 @@ def started(dataset: Dataset, kind: str) -> subprocess.Popen[str]:
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "running 2\n"
+    if (said := process.stdout.readline()) != "running 2\n":
+        process.kill()
+        pytest.fail(f"{said}{process.communicate()[1]}")
     return process
 
 

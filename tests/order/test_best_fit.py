@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from penstock.order import items as items_module
 from penstock.order.best_fit import PackedRows, runs
 from penstock.order.items import Items, LongDocuments, sorted_items
+from penstock.order.segments import TOKEN_COST
 
 Shards = list[list[int]]
 """The lengths of the documents of each shard."""
@@ -86,6 +88,27 @@ def test_items_are_the_documents_sorted_by_length_and_then_by_place(
     assert found == full
 
 
+@given(SHARDS, st.integers(1, 40), WAYS, st.integers(1, 9))
+@settings(max_examples=100)
+def test_items_are_the_same_however_many_documents_are_sorted_at_once(
+    shards: Shards, seq_len: int, way: LongDocuments, at_once: int
+) -> None:
+    expected = items_of(shards, seq_len, way)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(items_module, "_BLOCK", at_once)
+        found = items_of(shards, seq_len, way)
+    for name in Items.__slots__:
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+
+
+def test_a_row_may_be_longer_than_16_bits_can_count() -> None:
+    shards = [[70_000, 3, 65_536, 65_537], [1, 200_000]]
+    rows = rows_of(shards, 100_000)
+    total = sum(map(sum, shards))
+    assert covered(rows, shards, 0) == Counter(range(total))
+    assert rows.items.histogram.nonzero()[0].tolist() == [1, 3, 65_536, 65_537, 70_000, 100_000]
+
+
 def covered(rows: PackedRows, shards: Shards, epoch: int, which: NDArray[np.int64] | None = None) -> Counter[int]:
     """How often each token of the stream is in the rows of a pass. Checks that rows hold together on the way."""
     asked = np.arange(rows.num_rows) if which is None else which
@@ -152,7 +175,7 @@ def test_any_rows_can_be_asked_for_in_any_order(shards: Shards, seq_len: int, da
         here = together.row == place
         for name in ("shard", "start", "length", "goes_on"):
             assert (getattr(together, name)[here] == getattr(alone, name)).all()
-        assert costs[place] == (alone.length + alone.length.astype(float) ** 2).sum()
+        assert costs[place] == (TOKEN_COST * alone.length + alone.length.astype(float) ** 2).sum()
 
 
 def packs(rows: PackedRows, epoch: int) -> set[tuple[tuple[int, int], ...]]:

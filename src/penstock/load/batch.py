@@ -63,6 +63,8 @@ class Group:
         self.numbers, self.steps, self.cursors = numbers, steps, cursors
         """Of the rows in the plan; of the batches."""
         self.keys, self.wrap, self.shift_labels, self.augment = keys, wrap, shift_labels, augment
+        self.plain = shift_labels and augment is None and tokens.dtype.kind != "u"
+        """Whether labels are simply the tokens one further on, wherever none is masked."""
 
 
 class Batch(Mapping[str, Any]):
@@ -193,8 +195,11 @@ class Batch(Mapping[str, Any]):
         first = self._number * group.micro
         tokens = group.tokens[first : first + group.micro]
         ids = tokens[:, :-1]
-        labels = tokens[:, 1:] if group.shift_labels else ids
         masked = self._masked()
+        if group.plain and not len(masked):
+            found = self._made["input_ids"], self._made["labels"] = group.wrap(ids), group.wrap(tokens[:, 1:])
+            return found
+        labels = tokens[:, 1:] if group.shift_labels else ids
         if len(masked) or labels.dtype.kind == "u":
             labels = _masked_labels(labels, masked, shifted=group.shift_labels)
         if group.augment is not None:

@@ -86,8 +86,11 @@ class GPTDataLoader:
         batch = np.empty((self.batch_size, self.seq_len + 1), np.int64)
         # Shard by shard, so that few have to be open.
         for row in np.argsort(shards, kind="stable").tolist():
-            tokens: Any = self._texts[split] if self._texts else self._datasets[split].tokens[int(shards[row])]
-            batch[row] = tokens[int(starts[row]) : int(starts[row]) + self.seq_len + 1]
+            start, stop = int(starts[row]), int(starts[row]) + self.seq_len + 1
+            if self._texts:
+                batch[row] = self._texts[split][start:stop]
+            else:
+                batch[row] = self._datasets[split].reader(int(shards[row])).tokens(start, stop)
         return batch
 
     def _open(self, directory: Path) -> None:

@@ -148,6 +148,7 @@ class Loader(IterableDataset[Any]):
 
     def _batches(self, start: int, first: int, every: int) -> Iterator[Any]:
         made = self._made(start, first, every)
+        worker, by_rows = self._worker, self.micro_batch is None
         groups = (
             made
             if self.prefetch == 0
@@ -157,11 +158,10 @@ class Loader(IterableDataset[Any]):
         )
         try:
             for group in groups:
-                for batch in group:
-                    self._last = batch
-                    if self._worker is not None:
-                        self._worker["skip"] += every
-                    yield batch if self.micro_batch is not None else batch.first_row()
+                for self._last in group:
+                    if worker is not None:
+                        worker["skip"] += every
+                    yield self._last.first_row() if by_rows else self._last
         finally:
             groups.close()  # type: ignore[attr-defined]
 

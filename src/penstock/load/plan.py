@@ -99,6 +99,11 @@ class Plan:
             raise ConfigError(
                 f"datasets of one run must share a tokenizer: {made_with}; prepare them with the same one"
             )
+        if len({dataset.dtype for dataset in self.datasets}) > 1:
+            stored = ", ".join(f"{dataset.name} ({dataset.manifest.token_dtype})" for dataset in self.datasets)
+            raise ConfigError(
+                f"datasets of one run must share a token_dtype: {stored}; prepare them with --token_dtype"
+            )
         object.__setattr__(self, "skip", tuple((int(start), int(stop)) for start, stop in self.skip))
 
     # What it is made of

@@ -15,6 +15,7 @@ from penstock.order.best_fit import runs
 from penstock.order.schedule import FILLER
 from penstock.order.segments import Segments
 
+_NONE: Final = np.empty(0, np.int64)
 NO_DOCUMENT: Final = -1
 """The document of padding."""
 
@@ -37,15 +38,13 @@ class PlacedRows:
         self.sources: list[int] | None = None if source is None else source.tolist()
         """Which dataset each segment is from, where there is more than one."""
         self.shards: list[int] = segments.shard.tolist()
-        self.starts: list[int] = segments.start.tolist()
-        """In its shard."""
+        self.starts: list[int] = (segments.start * maker.token_bytes).tolist()
+        """In its shard, in bytes."""
         self.even = len(segments.row) == len(numbers) and bool(segments.goes_on.all())
         """Whether every row is simply one stretch of tokens and the one after it."""
-        self.masked = np.empty(0, np.int64)
-        """Positions without a label, all rows end to end."""
         if self.even:
-            self.stops: list[int] = (segments.start + (maker.seq_len + 1)).tolist()
-            """Where each segment ends, the label of its last token included where that is the next token."""
+            self.stops: list[int] = ((segments.start + (maker.seq_len + 1)) * maker.token_bytes).tolist()
+            """Where each segment ends, in bytes, the label of its last token included where that is the next token."""
             self.first_segment: Sequence[int] = range(len(numbers) + 1)
             """Of each row; one more at the end."""
         else:
@@ -53,7 +52,9 @@ class PlacedRows:
 
     def masked_in(self, first: int, last: int) -> NDArray[np.int64]:
         """The masked positions of rows `first` up to `last`."""
-        return self.masked if self.even else self.masked[self.masked_starts[first] : self.masked_starts[last]]
+        if self.even or self.masked_starts[first] == self.masked_starts[last]:
+            return _NONE
+        return self.masked[self.masked_starts[first] : self.masked_starts[last]]
 
     def bounds_in(self, first: int, last: int) -> NDArray[np.int64]:
         """Where the segments of rows `first` up to `last` begin, these rows end to end, and where the last one ends."""
@@ -74,7 +75,9 @@ class PlacedRows:
             for at in range(self.first_segment[row], self.first_segment[row + 1]):
                 source = self.sources[at] if self.sources else 0
                 dataset = self._maker.datasets[source]
-                found, sizes = dataset.documents(self.shards[at], self.starts[at], int(self.lengths[at]))
+                found, sizes = dataset.documents(
+                    self.shards[at], self.starts[at] // self._maker.token_bytes, int(self.lengths[at])
+                )
                 lengths.append(sizes)
                 numbers.append(found + self._maker.first_documents[source])
             if not self.even and (room := int(self.room[row])):
@@ -84,7 +87,7 @@ class PlacedRows:
 
     def _place_uneven(self, segments: Segments, seq_len: int) -> None:
         num_rows, goes_on = len(self.numbers), segments.goes_on
-        self.stops = (segments.start + segments.length + goes_on).tolist()
+        self.stops = ((segments.start + segments.length + goes_on) * self._maker.token_bytes).tolist()
         first_segment = np.searchsorted(segments.row, np.arange(num_rows + 1))
         self.first_segment = first_segment.tolist()
         counts = np.diff(first_segment)
@@ -92,8 +95,8 @@ class PlacedRows:
         has_next = np.append(goes_on, False)[first_segment[1:] - 1] & (counts > 0)
         self.room = seq_len - (ends[first_segment[1:]] - ends[first_segment[:-1]])
         """Padding in each row."""
-        self.padding: list[int] = (self.room + 1 - has_next).tolist()
-        """What is to be filled up in each row, the token after it included."""
+        self.padding: list[int] = ((self.room + 1 - has_next) * self._maker.token_bytes).tolist()
+        """Bytes to be filled up in each row, the token after it included."""
         self.num_uneven: list[int] = np.concatenate([[0], np.cumsum((counts != 1) | ~has_next)]).tolist()
         """How many of the rows before each are not even."""
         # Padding is a segment too.
@@ -108,7 +111,8 @@ class PlacedRows:
         """Of each row; one more at the end."""
         last = segments.row * seq_len + ends[1:] - ends[first_segment[:-1]][segments.row] - 1
         padding = runs(np.arange(1, num_rows + 1) * seq_len - self.room, self.room)
-        self.masked = np.sort(np.concatenate([last[~goes_on], padding]))
+        self.masked: NDArray[np.int64] = np.sort(np.concatenate([last[~goes_on], padding]))
+        """Positions without a label, all rows end to end."""
         self.masked_starts: list[int] = np.searchsorted(self.masked, np.arange(num_rows + 1) * seq_len).tolist()
         """Where the masked positions of each row begin; one more at the end."""
 
@@ -121,8 +125,9 @@ class RowMaker:
         self.datasets: tuple[Dataset, ...] = plan.datasets
         self._width = plan.seq_len + 1
         self.dtype = dtype
-        self._padding = np.full(self._width, plan.eos_id, plan.datasets[0].dtype)
-        self._scratch = np.empty(0, plan.datasets[0].dtype)
+        self._stored_dtype = plan.datasets[0].dtype
+        self.token_bytes = self._stored_dtype.itemsize
+        self._padding = np.full(self._width, plan.eos_id, self._stored_dtype).view(np.uint8).data
         self.seq_len = plan.seq_len
         self.whole_documents = plan.rows == "best_fit"
         documents = [dataset.num_documents for dataset in self.datasets]
@@ -143,36 +148,33 @@ class RowMaker:
 
     def tokens(self, rows: PlacedRows, first: int, last: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The tokens of rows `first` up to `last`, and after each row the label of its last token."""
-        views = self._views(rows, rows.first_segment[first], rows.first_segment[last])
+        pieces = self._pieces(rows, rows.first_segment[first], rows.first_segment[last])
         if not rows.even and rows.num_uneven[last] != rows.num_uneven[first]:
-            views = self._filled_up(rows, first, last, views)
-        # Copying first and casting all at once after it is faster than casting piece by piece.
-        size = (last - first) * self._width
-        if len(self._scratch) < size:
-            self._scratch = np.empty(size, self.datasets[0].dtype)
-        stored = np.concatenate(views, out=self._scratch[:size], casting="unsafe").reshape(last - first, self._width)
+            pieces = self._filled_up(rows, first, last, pieces)
+        # Joining bytes and casting all of them at once is faster than anything that numpy does piece by piece.
+        stored = np.frombuffer(bytearray().join(pieces), self._stored_dtype).reshape(last - first, self._width)
         if out is None:
-            return stored.astype(self.dtype)
+            return stored.astype(self.dtype, copy=False)
         np.copyto(out, stored)
         return out
 
-    def _views(self, rows: PlacedRows, first: int, last: int) -> list[NDArray[Any]]:
+    def _pieces(self, rows: PlacedRows, first: int, last: int) -> list[memoryview]:
         where = slice(first, last)
         shards, starts, stops = rows.shards[where], rows.starts[where], rows.stops[where]
         if rows.sources is None:
-            tokens = self.datasets[0].tokens
-            return [tokens[shard][start:stop] for shard, start, stop in zip(shards, starts, stops, strict=True)]
-        every = [dataset.tokens for dataset in self.datasets]
+            stored = self.datasets[0].stored
+            return [stored[shard][start:stop] for shard, start, stop in zip(shards, starts, stops, strict=True)]
+        every = [dataset.stored for dataset in self.datasets]
         return [
             every[source][shard][start:stop]
             for source, shard, start, stop in zip(rows.sources[where], shards, starts, stops, strict=True)
         ]
 
-    def _filled_up(self, rows: PlacedRows, first: int, last: int, views: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        filled: list[NDArray[Any]] = []
+    def _filled_up(self, rows: PlacedRows, first: int, last: int, pieces: list[memoryview]) -> list[memoryview]:
+        filled: list[memoryview] = []
         begin = rows.first_segment[first]
         for row in range(first, last):
-            filled += views[rows.first_segment[row] - begin : rows.first_segment[row + 1] - begin]
+            filled += pieces[rows.first_segment[row] - begin : rows.first_segment[row + 1] - begin]
             if room := rows.padding[row]:
                 filled.append(self._padding[:room])
         return filled

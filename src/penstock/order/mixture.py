@@ -18,7 +18,8 @@ from penstock.errors import ConfigError
 from penstock.order.permute import mixed, mixed_many, permuted
 
 _LEAST_BLOCK: Final = 256
-_MOST_BLOCK: Final = 1 << 16
+_MOST_BLOCK: Final = 1 << 12
+_FINEST: Final = 10**6
 _SLACK: Final = 1e-6
 
 
@@ -44,7 +45,7 @@ def block_counts(weights: Sequence[float], block: int | None = None) -> tuple[in
     if any(not weight >= 0 for weight in weights) or abs(sum(weights) - 1) > _SLACK:
         shown = ", ".join(f"{weight:g}" for weight in weights)
         raise ConfigError(f"weights must not be negative and must sum to 1; {shown} sum to {sum(weights):g}")
-    exact = [Fraction(weight).limit_denominator(_MOST_BLOCK) for weight in weights]
+    exact = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
     if block is None:
         unit = lcm(*(share.denominator for share in exact))
         block = unit * -(-_LEAST_BLOCK // unit) if unit <= _MOST_BLOCK else _MOST_BLOCK
@@ -96,13 +97,28 @@ class MixtureOrder:
     def _in_stretch(self, at: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         stretch = self.stretches[at]
         block, place = np.divmod(rows - stretch.first_row, stretch.block)
-        keys = mixed_many(mixed(self._key, stretch.first_row), block)
-        drawn = permuted(place, length=stretch.block, key=keys)
+        # Rows of a source are numbered in the order in which they come, so that a stretch that ends inside a block has
+        # used the first of them: what follows goes on where it ended.
+        blocks, which = np.unique(block, return_inverse=True)
+        sources, ranks = self._drawn(at, blocks)
+        source = sources[which, place]
         counts = np.array(stretch.counts, np.int64)
-        ends = np.cumsum(counts)
-        source = np.searchsorted(ends, drawn, side="right")
-        number = np.array(stretch.before)[source] + block * counts[source] + drawn - (ends - counts)[source]
+        number = np.array(stretch.before)[source] + block * counts[source] + ranks[which, place]
         return source, number
+
+    def _drawn(self, at: int, blocks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each place of each block its source, and how many rows of that source come before it in the block."""
+        stretch = self.stretches[at]
+        size = stretch.block
+        keys = mixed_many(mixed(self._key, stretch.first_row), blocks)
+        places = np.tile(np.arange(size), len(blocks))
+        drawn = permuted(places, length=size, key=np.repeat(keys, size)).reshape(len(blocks), size)
+        sources = np.searchsorted(np.cumsum(stretch.counts), drawn, side="right")
+        ranks = np.empty_like(sources)
+        for source in range(len(stretch.counts)):
+            mine = sources == source
+            ranks[mine] = (np.cumsum(mine, axis=1) - 1)[mine]
+        return sources, ranks
 
 
 @dataclass(frozen=True, slots=True)
