@@ -4,7 +4,7 @@ Shapes: B rows of the micro-batch, T tokens of a row, S segments (documents and 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -162,7 +162,7 @@ class Batch(Mapping[str, Any]):
             ids, labels = (torch.as_tensor(one).to(device, non_blocking=non_blocking) for one in both)
         else:
             ids, labels = there[:, :-1], there[:, 1:] if group.shift_labels else there[:, :-1]
-            if len(masked := _label_places(self._masked(), ids.shape[1], shifted=group.shift_labels)):
+            if len(masked := self._masked_labels()):
                 labels = labels.clone(memory_format=torch.contiguous_format)
                 labels.view(-1)[torch.from_numpy(masked).to(device, non_blocking=non_blocking)] = MASKED
         moved._made = {"input_ids": ids, "labels": labels, "device": device}
@@ -184,9 +184,13 @@ class Batch(Mapping[str, Any]):
     def _once(self, name: str, make: Callable[[], NDArray[Any]]) -> Array:
         found = self._made.get(name)
         if found is None:
-            found = self._group.wrap(make())
+            array = make()
             if "device" in self._made:
-                found = found.to(self._made["device"], non_blocking=True)
+                import torch
+
+                found = torch.from_numpy(array).to(self._made["device"], non_blocking=True)
+            else:
+                found = self._group.wrap(array)
             self._made[name] = found
         return found
 
@@ -195,13 +199,13 @@ class Batch(Mapping[str, Any]):
         first = self._number * group.micro
         tokens = group.tokens[first : first + group.micro]
         ids = tokens[:, :-1]
-        masked = self._masked()
+        masked = self._masked_labels()
         if group.plain and not len(masked):
             found = self._made["input_ids"], self._made["labels"] = group.wrap(ids), group.wrap(tokens[:, 1:])
             return found
         labels = tokens[:, 1:] if group.shift_labels else ids
         if len(masked) or labels.dtype.kind == "u":
-            labels = _masked_labels(labels, masked, shifted=group.shift_labels)
+            labels = _masked_labels(labels, masked)
         if group.augment is not None:
             ids, labels = group.augment(ids, labels, self.rows)
         found = self._made["input_ids"], self._made["labels"] = group.wrap(ids), group.wrap(labels)
@@ -212,6 +216,16 @@ class Batch(Mapping[str, Any]):
         first = group.first + self._number * group.micro
         masked = group.documented.masked_in(first, first + group.micro)
         return masked - first * (group.tokens.shape[1] - 1) if len(masked) else masked
+
+    def _masked_labels(self) -> NDArray[np.int64]:
+        """Where labels are masked. Those that are not shifted are masked one further on, unless that is in another row,
+        and from the start in a filler."""
+        masked = self._masked()
+        if self._group.shift_labels or not len(masked):
+            return masked
+        seq_len = self._group.tokens.shape[1] - 1
+        fillers = np.flatnonzero(self.rows < 0) * seq_len
+        return np.concatenate([fillers, masked[(masked + 1) % seq_len != 0] + 1])
 
     def _bounds(self) -> NDArray[np.int64]:
         found: NDArray[np.int64] | None = self._made.get("bounds")
@@ -309,23 +323,21 @@ def _received(
         keys=look[0],
         wrap=wrap,
         shift_labels=look[1],
+        augment=None if inputs is None else partial(_as_it_was, inputs),
     )
-    batch = Batch(group, 0)
-    if inputs is not None:
-        batch._made = {"input_ids": inputs[0], "labels": inputs[1]}
-    return batch
+    return Batch(group, 0)
 
 
-def _masked_labels(labels_BT: NDArray[Any], masked: NDArray[np.int64], *, shifted: bool) -> NDArray[Any]:
+def _as_it_was(inputs: tuple[Array, Array], *_: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What an augmentation made of a batch before it was sent here."""
+    return np.asarray(inputs[0]), np.asarray(inputs[1])
+
+
+def _masked_labels(labels_BT: NDArray[Any], masked: NDArray[np.int64]) -> NDArray[Any]:
     """A copy with -100 where there is no label."""
     labels_BT = labels_BT.astype(np.int64 if labels_BT.dtype.kind == "u" else labels_BT.dtype, order="C")
-    labels_BT.reshape(-1)[_label_places(masked, labels_BT.shape[1], shifted=shifted)] = MASKED
+    labels_BT.reshape(-1)[masked] = MASKED
     return labels_BT
-
-
-def _label_places(masked: NDArray[np.int64], seq_len: int, *, shifted: bool) -> NDArray[np.int64]:
-    """Where labels are masked. Labels that are not shifted are masked one further on, unless that is in another row."""
-    return masked if shifted else masked[(masked + 1) % seq_len != 0] + 1
 
 
 @lru_cache(maxsize=4)

@@ -83,7 +83,12 @@ class Dataset:
         """Where documents end, shard by shard, counted from the start of the shard."""
         for number, shard in enumerate(self.shards):
             # Reading them all must not keep them all open.
-            reader = self.reader(number) if number in self.stored else ShardReader(self.directory, shard, self.dtype)
+            if number in self.stored:
+                reader = self.reader(number)
+            else:
+                reader = ShardReader(self.directory, shard, self.dtype)
+                if self.verify != "sizes" and have_digests():
+                    reader.require_index_unchanged()
             yield reader.index.document_ends.view(np.int64)
 
     @cached_property

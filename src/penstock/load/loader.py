@@ -25,7 +25,11 @@ try:
     from torch.utils.data import IterableDataset, get_worker_info
 except ImportError:  # numpy alone serves JAX
     torch = None  # type: ignore[assignment]
-    IterableDataset = object  # type: ignore[assignment,misc]
+
+    class IterableDataset:  # type: ignore[no-redef]
+        def __class_getitem__(cls, _: Any) -> type:
+            return cls
+
 
 _PLANNED_ROWS: Final = 4096
 """Rows whose places are worked out at once."""
@@ -126,7 +130,7 @@ class Loader(IterableDataset[Any]):
         start, self._start = self._start, 0
         resumed, self._worker = self._worker, None
         start = start if start < self.plan.num_rows else self.plan.num_steps * self.plan.batch_size
-        first, step = 0, 1
+        skip, worker, step = 0, 0, 1
         info = get_worker_info() if torch is not None else None
         if info is None and resumed is not None:
             raise ConfigError(
@@ -134,20 +138,26 @@ class Loader(IterableDataset[Any]):
                 'else; to go on without workers, use {"plan": plan.fingerprint, "rows": batch.cursor}'
             )
         if info is not None:
-            first, step = info.id, info.num_workers
+            worker, step = info.id, info.num_workers
             if resumed is not None:
                 if resumed["of"] != step or resumed["id"] != info.id:
                     raise ConfigError(
                         f"this state is that of DataLoader worker {resumed['id']} of {resumed['of']}, here are {step}; "
                         "use as many, or a state without workers"
                     )
-                first, start = resumed["skip"], resumed["start"]
-            self._worker = {"id": info.id, "of": step, "start": start, "skip": first}
+                skip, start = resumed["skip"], resumed["start"]
+            self._worker = {"id": worker, "of": step, "start": start, "skip": skip}
         self._cursor, self._last = min(start, self.plan.num_rows), None
-        return self._batches(start, first, step)
+        return self._batches(start, skip, worker, step)
 
-    def _batches(self, start: int, first: int, every: int) -> Iterator[Any]:
-        made = self._made(start, first, every)
+    @property
+    def _turn(self) -> int:
+        """Micro-steps that a DataLoader's worker takes in a row. Single rows come by whole steps: batches made of them
+        are whole, and as many as the length says, if they divide a step."""
+        return 1 if self.micro_batch is not None else self.plan.batch_size // self.world_size
+
+    def _batches(self, start: int, skip: int, worker_id: int, num_workers: int) -> Iterator[Any]:
+        made = self._made(start, skip, worker_id, num_workers)
         worker, by_rows = self._worker, self.micro_batch is None
         groups = (
             made
@@ -160,13 +170,13 @@ class Loader(IterableDataset[Any]):
             for group in groups:
                 for self._last in group:
                     if worker is not None:
-                        worker["skip"] += every
+                        worker["skip"] += 1
                     yield self._last.first_row() if by_rows else self._last
         finally:
             groups.close()  # type: ignore[attr-defined]
 
-    def _made(self, start: int, first: int, every: int) -> Iterator[list[Batch]]:
-        """Batches, a few at a time: of the micro-steps from `start` on number `first` and every `every`-th after it."""
+    def _made(self, start: int, skip: int, worker: int, num_workers: int) -> Iterator[list[Batch]]:
+        """Batches, a few at a time: of the micro-steps from `start` on those whose turn is `worker`'s, less `skip`."""
         plan, micro, schedule = self.plan, self._micro, self.plan.schedule
         dtype = _DTYPES[self.dtype] or plan.datasets[0].dtype
         maker = RowMaker(plan, dtype)
@@ -174,15 +184,22 @@ class Loader(IterableDataset[Any]):
         most_at_once = max(1, _COPIED_TOKENS // (plan.seq_len * micro))
         # Somebody waits for the first one: it is read alone, and opens no more shards than it must.
         at_once = 1
-        cursor, least, skipped = start, max(_FIRST_ROWS, micro), first
+        cursor, least, number = start, max(_FIRST_ROWS, micro), 0
+        unit = micro * self.world_size
+        if start % unit == 0:
+            # Whole turns of all workers are passed over at once.
+            number = skip // self._turn * self._turn * num_workers
+            cursor, skip = start + number * unit, skip % self._turn
         while True:
             taken = schedule.taken(
-                cursor, rank=self.rank, world_size=self.world_size, micro_batch=micro, least_rows=least * every
+                cursor, rank=self.rank, world_size=self.world_size, micro_batch=micro, least_rows=least * num_workers
             )
             if not len(taken.cursors):
                 return
-            chosen = np.arange(skipped, len(taken.cursors), every)
-            skipped += len(chosen) * every - len(taken.cursors)
+            numbers = np.arange(number, number + len(taken.cursors))
+            chosen = np.flatnonzero(numbers // self._turn % num_workers == worker)
+            number += len(numbers)
+            chosen, skip = chosen[skip:], max(0, skip - len(chosen))
             cursor, least = int(taken.cursors[-1]), _PLANNED_ROWS
             placed = maker.placed(taken.places[chosen].reshape(-1))
             cursors = taken.cursors[chosen].tolist()

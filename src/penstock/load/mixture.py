@@ -29,6 +29,7 @@ class Mixture:
     changes: tuple[Change, ...]
     max_epochs: tuple[tuple[Dataset, float], ...]
     block: int | None
+    max_epochs_of_all: float | None
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class Mixture:
             if cap is not None and cap <= 0:
                 raise ConfigError(f"max_epochs of {dataset.name} must be positive, got {cap:g}")
         kept = tuple((dataset, cap) for dataset, cap in caps.items() if cap is not None)
-        self._set(tuple(weights), (Change(0, tuple(weights.values())),), kept, block)
+        of_all = None if isinstance(max_epochs, Mapping) else max_epochs
+        self._set(tuple(weights), (Change(0, tuple(weights.values())),), kept, block, of_all)
         block_counts(self.changes[0].weights, block)
 
     def changed(self, *, from_row: int, weights: Mapping[Dataset, float]) -> "Mixture":
@@ -62,7 +64,9 @@ class Mixture:
         values = tuple(weights.get(dataset, 0.0) for dataset in datasets)
         block_counts(values, self.block)
         longer = object.__new__(Mixture)
-        longer._set(datasets, (*self.changes, Change(from_row, values)), self.max_epochs, self.block)
+        of_all = self.max_epochs_of_all
+        caps = self.max_epochs if of_all is None else tuple((dataset, of_all) for dataset in datasets)
+        longer._set(datasets, (*self.changes, Change(from_row, values)), caps, self.block, of_all)
         return longer
 
     def order_changes(self) -> list[Weights]:
@@ -85,7 +89,8 @@ class Mixture:
         changes: tuple[Change, ...],
         max_epochs: tuple[tuple[Dataset, float], ...],
         block: int | None,
+        max_epochs_of_all: float | None,
     ) -> None:
         # A frozen value is filled in once, here.
-        for name, value in zip(self.__slots__, (datasets, changes, max_epochs, block), strict=True):
+        for name, value in zip(self.__slots__, (datasets, changes, max_epochs, block, max_epochs_of_all), strict=True):
             object.__setattr__(self, name, value)

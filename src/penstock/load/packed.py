@@ -5,12 +5,14 @@ Where it cannot be kept, because the disk is full or read-only, the run goes on 
 
 import json
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.errors import DiskFull
 from penstock.load.dataset import Dataset
 from penstock.order.items import Items, LongDocuments, sorted_items
 from penstock.shards.atomic import replacing
@@ -18,7 +20,9 @@ from penstock.shards.atomic import replacing
 KEPT: Final = ".penstock"
 """Where a dataset's directory holds what can be made again."""
 _MAGIC: Final = b"PENSTPCK"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_START: Final = 24
+"""Magic word, size of the header, checksum of everything after it."""
 _ALIGN: Final = 64
 _ARRAYS: Final = ("histogram", "starts", "long_starts", "long_ends")
 _COUNTS: Final = ("seq_len", "num_documents", "num_long", "num_lost_tokens")
@@ -40,10 +44,10 @@ def packing_items(
     try:
         path.parent.mkdir(exist_ok=True)
         write_items(path, items)
-    except OSError as error:
+    except (OSError, DiskFull) as error:
+        reason = getattr(error, "strerror", None) or error.__cause__ or error
         warnings.warn(
-            f"{path}: the packing index cannot be kept ({error.strerror or error}); it stays in memory and is made "
-            "anew each time",
+            f"{path}: the packing index cannot be kept ({reason}); it stays in memory and is made anew each time",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -55,11 +59,17 @@ def write_items(path: Path, items: Items) -> None:
     header: dict[str, Any] = {name: getattr(items, name) for name in _COUNTS}
     header |= {"version": _VERSION, "sizes": {name: len(getattr(items, name)) for name in _ARRAYS}}
     text = json.dumps(header).encode()
+    check, at = zlib.crc32(text), _START + len(text)
+    parts: list[Any] = [text]
+    for name in _ARRAYS:
+        array = np.ascontiguousarray(getattr(items, name), "<i8").view(np.uint8).data
+        for part in (b"\0" * (-at % _ALIGN), array):
+            check, at = zlib.crc32(part, check), at + len(part)
+            parts.append(part)
     with replacing(path) as file:
-        file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
-        for name in _ARRAYS:
-            file.write(b"\0" * (-file.tell() % _ALIGN))
-            file.write(np.ascontiguousarray(getattr(items, name), "<i8").view(np.uint8).data)
+        file.write(_MAGIC + len(text).to_bytes(8, "little") + check.to_bytes(8, "little"))
+        for part in parts:
+            file.write(part)
 
 
 def read_items(path: Path) -> Items | None:
@@ -69,7 +79,10 @@ def read_items(path: Path) -> Items | None:
         with open(path, "rb") as file:
             if file.read(8) != _MAGIC:
                 return None
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            header_bytes, check = (int.from_bytes(file.read(8), "little") for _ in range(2))
+            if header_bytes > size - _START or _checksum(path) != check:
+                return None
+            header = json.loads(file.read(header_bytes))
             at = file.tell()
         if header["version"] != _VERSION:
             return None
@@ -84,6 +97,14 @@ def read_items(path: Path) -> Items | None:
         return Items(**found) if at == size else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _checksum(path: Path) -> int:
+    data = np.memmap(path, np.uint8, mode="r")[_START:]
+    check = 0
+    for at in range(0, len(data), 1 << 24):
+        check = zlib.crc32(data[at : at + (1 << 24)].data, check)
+    return check
 
 
 def _mapped(path: Path, offset: int, count: int) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from penstock.order.chunks import ChunkRows
 from penstock.order.items import LongDocuments
 from penstock.order.mixture import MixtureOrder, mixture_order
 from penstock.order.permute import derived_key, mixed
-from penstock.order.schedule import Schedule, Source
+from penstock.order.schedule import Schedule, Source, covered_rows
 from penstock.order.segments import RowSource
 from penstock.order.shuffle import FullShuffle, NoShuffle, Shuffle, WindowShuffle
 
@@ -88,8 +88,8 @@ class Plan:
             if getattr(self, name) not in choices:
                 expected = ", ".join(map(repr, choices))
                 raise ConfigError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
-        if not self.epochs > 0:
-            raise ConfigError(f"epochs must be positive, got {self.epochs:g}")
+        if not 0 < self.epochs < float("inf"):
+            raise ConfigError(f"epochs must be positive and finite, got {self.epochs:g}")
         if isinstance(self.data, Mixture) and self.epochs != 1:
             raise ConfigError("epochs is for one dataset; a mixture takes max_epochs, and the plan max_steps")
         if self.window_tokens is not None and self.rows != "chunk":
@@ -129,7 +129,9 @@ class Plan:
         return {
             "order": str(ORDER_VERSION),
             "data": mixture.described() if mixture else self.datasets[0].fingerprint,
-            "max_epochs": "+".join(f"{dataset.fingerprint}*{cap!r}" for dataset, cap in caps),
+            "max_epochs": repr(mixture.max_epochs_of_all)
+            if mixture and mixture.max_epochs_of_all is not None
+            else "+".join(f"{dataset.fingerprint}*{cap!r}" for dataset, cap in caps),
             "block": str(mixture.block or "") if mixture else "",
             "rows": self.rows,
             "seq_len": str(self.seq_len),
@@ -187,7 +189,7 @@ class Plan:
             for dataset, rows in zip(self.datasets, self.sources, strict=True)
         ]
         wanted = None if self.max_steps is None else self.max_steps * self.batch_size
-        num_skipped = sum(stop - start for start, stop in self.skip)
+        num_skipped = covered_rows(self.skip)
         order: MixtureOrder | None = None
         if isinstance(self.data, Mixture):
             total = None if wanted is None else wanted + num_skipped
@@ -198,7 +200,10 @@ class Plan:
                 num_rows = min(num_rows, wanted + num_skipped)
         if num_rows < 1:
             raise ConfigError("the plan has no rows: give it more epochs")
-        return Schedule(sources, num_rows=num_rows, batch_size=self.batch_size, mixture=order, skip=self.skip)
+        schedule = Schedule(sources, num_rows=num_rows, batch_size=self.batch_size, mixture=order, skip=self.skip)
+        if schedule.num_rows < 1:
+            raise ConfigError("the plan has no rows: it skips all of them")
+        return schedule
 
     def row(self, place: int) -> list[Piece]:
         """What the row at `place` of the run is made of."""
@@ -271,6 +276,12 @@ def _until_first_repeat(mixture: Mixture, num_source_rows: list[int], key: int) 
         (caps[source] - stretch.before[source]) // count for source, count in enumerate(stretch.counts) if count
     )
     num_rows = stretch.first_row + max(0, blocks) * stretch.block
+    for source, used in enumerate(stretch.before):
+        if used > caps[source]:
+            raise ConfigError(
+                f"{mixture.datasets[source].name} has {caps[source]:,} rows and {used:,} are used before row "
+                f"{stretch.first_row:,}: give the plan max_steps to let it repeat, or change the weights earlier"
+            )
     if blocks < 1:
         scarce = min(range(len(caps)), key=lambda source: caps[source] / max(1, stretch.counts[source]))
         raise ConfigError(

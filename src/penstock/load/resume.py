@@ -4,6 +4,7 @@ A state belongs to a plan. One of an earlier version of the same plan will do, a
 ahead of it: other weights from a later row on, rows skipped further on, more epochs or steps.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,15 @@ def parsed_fingerprint(fingerprint: str) -> dict[str, str]:
 def _differences(plan: Plan, before: dict[str, str], rows: int) -> list[str]:
     found: list[str] = []
     now = plan.settings
-    row = int(plan.schedule.numbered(np.array([rows - 1]))[0]) + 1 if rows else 0
+    row = _first_untouched(plan, rows)
     for name in sorted({*before, *now}, key=[*now, *before].index):
         old, new = before.get(name, ""), now.get(name, "")
-        if old == new or name in ("epochs", "max_steps"):
+        if old == new:
+            continue
+        if name in ("epochs", "max_steps"):
+            if _same_step(plan, before, rows):
+                continue
+            found.append(_said(plan, name, old, new) + ", and the run is inside the step in which it ended")
             continue
         if name == "data" and _grew(old, new, row):
             continue
@@ -48,6 +54,29 @@ def _differences(plan: Plan, before: dict[str, str], rows: int) -> list[str]:
             continue
         found.append(_said(plan, name, old, new))
     return found
+
+
+def _settled(plan: Plan, rows: int) -> int:
+    """The place up to which a run of `rows` rows depends on the plan: rows of unequal cost are taken step by step."""
+    if not plan.schedule.costs_differ:
+        return rows
+    return min(-(-rows // plan.batch_size) * plan.batch_size, plan.num_rows)
+
+
+def _first_untouched(plan: Plan, rows: int) -> int:
+    """The first row that may be changed."""
+    place = _settled(plan, rows)
+    if plan.schedule.costs_differ and rows % plan.batch_size and place == plan.num_rows:
+        # A step that is cut short might be cut short by what was skipped.
+        return plan.num_rows + plan.schedule.num_skipped
+    return int(plan.schedule.numbered(np.array([place - 1]))[0]) + 1 if place else 0
+
+
+def _same_step(plan: Plan, before: dict[str, str], rows: int) -> bool:
+    """Whether the step that the run is in has the rows that it had when the plan was shorter or longer."""
+    epochs, max_steps = float(before.get("epochs", "1")), before.get("max_steps")
+    ended = replace(plan, epochs=epochs, max_steps=int(max_steps) if max_steps else None)
+    return _settled(ended, rows) == _settled(plan, rows)
 
 
 def _grew(old: str, new: str, row: int) -> bool:
@@ -58,7 +87,8 @@ def _grew(old: str, new: str, row: int) -> bool:
 
 
 def _skips_before(skip: str, row: int) -> set[str]:
-    return {one for one in skip.split(",") if one and int(one.partition("-")[0]) < row}
+    starts = {one: one.partition("-")[0] for one in skip.split(",") if one}
+    return {one for one, start in starts.items() if not start.isdecimal() or int(start) < row}
 
 
 def _said(plan: Plan, name: str, old: str, new: str) -> str:

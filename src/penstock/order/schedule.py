@@ -180,7 +180,7 @@ class Schedule:
         """About `wanted` micro-steps from `cursor` on: places, and cursors after each."""
         size = self.batch_size
         step, behind = divmod(cursor, size)
-        if self._costs_differ:
+        if self.costs_differ:
             if behind == 0:
                 num_steps = min(-(-wanted * unit // size), self.num_steps - step)
                 chosen = self._steps_places(step, num_steps).reshape(-1, unit)[:, mine]
@@ -203,7 +203,7 @@ class Schedule:
         return chosen, np.minimum(starts + unit, size) + step * size
 
     @property
-    def _costs_differ(self) -> bool:
+    def costs_differ(self) -> bool:
         return all(source.rows.whole_documents for source in self.sources)
 
     def _epochs(self, number: NDArray[np.int64], num_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -224,6 +224,15 @@ class Schedule:
             here = np.flatnonzero(epoch == number)
             rows[here] = shuffle.rows(index[here], number)
         return rows
+
+
+def covered_rows(ranges: Sequence[tuple[int, int]]) -> int:
+    """How many rows the ranges cover; those in two of them count once."""
+    num_rows = reached = 0
+    for start, stop in sorted(ranges):
+        num_rows += max(0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return num_rows
 
 
 def merged_ranges(ranges: Sequence[tuple[int, int]], end: int) -> tuple[tuple[int, int], ...]:

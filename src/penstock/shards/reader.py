@@ -64,12 +64,19 @@ class ShardReader:
 
     def require_unchanged(self, *, all_blocks: bool = False) -> None:
         """Refuses a shard that is not the manifest's: looks at its index, and at its first and last block or at all."""
+        self.require_index_unchanged()
+        self._require_blocks(all_blocks=all_blocks)
+
+    def require_index_unchanged(self) -> None:
+        """Refuses an index that is not the manifest's."""
         got = digest(self._index_path.read_bytes()).hex()
         if got != self.shard.index_hash:
             raise ChecksumError(
                 f"{self._index_path}: hashes to {got[:12]}, the manifest says {self.shard.index_hash[:12]}; it changed "
                 "since the dataset was made: prepare or pull it again"
             )
+
+    def _require_blocks(self, *, all_blocks: bool) -> None:
         num_blocks = len(self.index.block_hashes)
         for number in range(num_blocks) if all_blocks else sorted({0, num_blocks - 1} - {-1}):
             if digest(self.block(number)) != self.index.block_hashes[number].tobytes():
