@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ConfigError
-from penstock.load.batch import MASKED
+from penstock.load.group import MASKED
 from penstock.order.permute import derived_key, mixed_many
 
 

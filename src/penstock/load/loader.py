@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ConfigError, MissingExtra
-from penstock.load.batch import Augment, Batch, Group, itself
+from penstock.load.batch import Batch
+from penstock.load.group import Augment, Group, itself
 from penstock.load.plan import Plan
 from penstock.load.resume import checked_cursor
 from penstock.load.rows import PlacedRows, RowMaker

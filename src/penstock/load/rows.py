@@ -3,6 +3,7 @@
 Looks up where many rows lie at once, then copies them a few at a time, while they are still in the caches.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -40,32 +41,33 @@ class PlacedRows:
         self.shards: list[int] = segments.shard.tolist()
         self.starts: list[int] = (segments.start * maker.token_bytes).tolist()
         """In its shard, in bytes."""
-        self.even = len(segments.row) == len(numbers) and bool(segments.goes_on.all())
-        """Whether every row is simply one stretch of tokens and the one after it."""
-        if self.even:
-            self.stops: list[int] = ((segments.start + (maker.seq_len + 1)) * maker.token_bytes).tolist()
-            """Where each segment ends, in bytes, the label of its last token included where that is the next token."""
-            self.first_segment: Sequence[int] = range(len(numbers) + 1)
-            """Of each row; one more at the end."""
+        self._uneven: list[int] = []
+        """Rows that are not simply one stretch of tokens and the one after it, rising."""
+        if len(segments.row) == len(numbers) and not maker.whole_documents:
+            self._place_chunks(segments)
         else:
-            self._place_uneven(segments, maker.seq_len)
+            self._place_pieces(segments)
 
     def masked_in(self, first: int, last: int) -> NDArray[np.int64]:
         """The masked positions of rows `first` up to `last`."""
-        if self.even or self.masked_starts[first] == self.masked_starts[last]:
+        if not self.is_uneven(first, last):
             return _NONE
-        return self.masked[self.masked_starts[first] : self.masked_starts[last]]
+        seq_len = self._maker.seq_len
+        begin, end = np.searchsorted(self._masked, [first * seq_len, last * seq_len])
+        return self._masked[begin:end]
+
+    def is_uneven(self, first: int, last: int) -> bool:
+        """Whether one of the rows `first` up to `last` is more or less than one stretch and the token after it."""
+        at = bisect_left(self._uneven, first)
+        return at < len(self._uneven) and self._uneven[at] < last
 
     def bounds_in(self, first: int, last: int) -> NDArray[np.int64]:
         """Where the segments of rows `first` up to `last` begin, these rows end to end, and where the last one ends."""
         if not self._maker.whole_documents:
             ends = np.cumsum(self.documents_in(first, last)[0])
             return np.concatenate([[0], ends])
-        seq_len = self._maker.seq_len
-        if self.even:
-            return np.arange(0, (last - first + 1) * seq_len, seq_len)
-        bounds = self.bounds[self.first_bound[first] : self.first_bound[last] + 1]
-        return bounds - first * seq_len
+        bounds = self._bounds[self._first_bound[first] : self._first_bound[last] + 1]
+        return bounds - first * self._maker.seq_len
 
     def documents_in(self, first: int, last: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Lengths and documents of the segments of rows `first` up to `last`, padding included."""
@@ -80,41 +82,54 @@ class PlacedRows:
                 )
                 lengths.append(sizes)
                 numbers.append(found + self._maker.first_documents[source])
-            if not self.even and (room := int(self.room[row])):
+            if room := self.room.get(row, 0):
                 lengths.append(np.array([room]))
                 numbers.append(np.array([NO_DOCUMENT]))
         return np.concatenate(lengths), np.concatenate(numbers)
 
-    def _place_uneven(self, segments: Segments, seq_len: int) -> None:
+    def _place_chunks(self, segments: Segments) -> None:
+        """One segment a row, and few of them short."""
+        maker = self._maker
+        self.first_segment: Sequence[int] = range(len(self.numbers) + 1)
+        """Of each row; one more at the end."""
+        self.stops: list[int] = ((segments.start + segments.length + segments.goes_on) * maker.token_bytes).tolist()
+        """Where each segment ends, in bytes, the label of its last token included where that is the next token."""
+        uneven = np.flatnonzero(~segments.goes_on)
+        self._uneven = uneven.tolist()
+        self.room: dict[int, int] = dict(
+            zip(self._uneven, (maker.seq_len - segments.length[uneven]).tolist(), strict=True)
+        )
+        """Padding, where a row has any."""
+        self.padding: dict[int, int] = {row: (room + 1) * maker.token_bytes for row, room in self.room.items()}
+        """Bytes to be filled up in a row, the token after it included."""
+        first = uneven * maker.seq_len + segments.length[uneven] - 1
+        self._masked = runs(first, (uneven + 1) * maker.seq_len - first)
+
+    def _place_pieces(self, segments: Segments) -> None:
+        """Any number of segments in a row, none in a filler."""
+        seq_len, token_bytes = self._maker.seq_len, self._maker.token_bytes
         num_rows, goes_on = len(self.numbers), segments.goes_on
-        self.stops = ((segments.start + segments.length + goes_on) * self._maker.token_bytes).tolist()
+        self.stops = ((segments.start + segments.length + goes_on) * token_bytes).tolist()
         first_segment = np.searchsorted(segments.row, np.arange(num_rows + 1))
         self.first_segment = first_segment.tolist()
         counts = np.diff(first_segment)
         ends = np.concatenate([[0], np.cumsum(segments.length)])
         has_next = np.append(goes_on, False)[first_segment[1:] - 1] & (counts > 0)
-        self.room = seq_len - (ends[first_segment[1:]] - ends[first_segment[:-1]])
-        """Padding in each row."""
-        self.padding: list[int] = ((self.room + 1 - has_next) * self._maker.token_bytes).tolist()
-        """Bytes to be filled up in each row, the token after it included."""
-        self.num_uneven: list[int] = np.concatenate([[0], np.cumsum((counts != 1) | ~has_next)]).tolist()
-        """How many of the rows before each are not even."""
+        self._uneven = np.flatnonzero((counts != 1) | ~has_next).tolist()
+        room = seq_len - (ends[first_segment[1:]] - ends[first_segment[:-1]])
+        short, filled = np.flatnonzero(room), np.flatnonzero(~has_next)
+        self.room = dict(zip(short.tolist(), room[short].tolist(), strict=True))
+        self.padding = dict(zip(filled.tolist(), ((room[filled] + 1) * token_bytes).tolist(), strict=True))
         # Padding is a segment too.
-        first_bound = first_segment + np.concatenate([[0], np.cumsum(self.room > 0)])
-        lengths = np.empty(int(first_bound[-1]), np.int64)
-        lengths[np.arange(len(segments.row)) + (first_bound[:-1] - first_segment[:-1])[segments.row]] = segments.length
-        short = np.flatnonzero(self.room)
-        lengths[first_bound[short + 1] - 1] = self.room[short]
-        self.bounds = np.concatenate([[0], np.cumsum(lengths)])
-        """Where segments begin, padding included, all rows end to end; one more at the end."""
-        self.first_bound: list[int] = first_bound.tolist()
-        """Of each row; one more at the end."""
+        self._first_bound = first_segment + np.concatenate([[0], np.cumsum(room > 0)])
+        lengths = np.empty(int(self._first_bound[-1]), np.int64)
+        shift = self._first_bound[:-1] - first_segment[:-1]
+        lengths[np.arange(len(segments.row)) + shift[segments.row]] = segments.length
+        lengths[self._first_bound[short + 1] - 1] = room[short]
+        self._bounds = np.concatenate([[0], np.cumsum(lengths)])
         last = segments.row * seq_len + ends[1:] - ends[first_segment[:-1]][segments.row] - 1
-        padding = runs(np.arange(1, num_rows + 1) * seq_len - self.room, self.room)
-        self.masked: NDArray[np.int64] = np.sort(np.concatenate([last[~goes_on], padding]))
-        """Positions without a label, all rows end to end."""
-        self.masked_starts: list[int] = np.searchsorted(self.masked, np.arange(num_rows + 1) * seq_len).tolist()
-        """Where the masked positions of each row begin; one more at the end."""
+        padding = runs(np.arange(1, num_rows + 1) * seq_len - room, room)
+        self._masked = np.sort(np.concatenate([last[~goes_on], padding]))
 
 
 class RowMaker:
@@ -149,7 +164,7 @@ class RowMaker:
     def tokens(self, rows: PlacedRows, first: int, last: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The tokens of rows `first` up to `last`, and after each row the label of its last token."""
         pieces = self._pieces(rows, rows.first_segment[first], rows.first_segment[last])
-        if not rows.even and rows.num_uneven[last] != rows.num_uneven[first]:
+        if rows.is_uneven(first, last):
             pieces = self._filled_up(rows, first, last, pieces)
         # Joining bytes and casting all of them at once is faster than anything that numpy does piece by piece.
         stored = np.frombuffer(bytearray().join(pieces), self._stored_dtype).reshape(last - first, self._width)
@@ -175,6 +190,6 @@ class RowMaker:
         begin = rows.first_segment[first]
         for row in range(first, last):
             filled += pieces[rows.first_segment[row] - begin : rows.first_segment[row + 1] - begin]
-            if room := rows.padding[row]:
+            if room := rows.padding.get(row, 0):
                 filled.append(self._padding[:room])
         return filled
