@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from penstock.errors import ConfigError
 from penstock.load.augment import MaskTokens, RandomNoise
 from penstock.load.batch import Batch
-from penstock.load.group import Augment
 from penstock.load.dataset import Dataset
+from penstock.load.group import Augment
 from penstock.load.loader import Loader
 from penstock.load.plan import Plan, RowKind
 

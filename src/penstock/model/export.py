@@ -147,7 +147,7 @@ def _transformers_config(config: GPTConfig, kind: str, eos_id: int | None, dtype
         "num_attention_heads": config.num_heads,
         "num_key_value_heads": config.kv_heads,
         "head_dim": config.head_dim,
-        "hidden_act": "silu" if config.activation == "swiglu" else "gelu",
+        "hidden_act": "silu" if config.activation == "swiglu" else "gelu_pytorch_tanh",
         "max_position_embeddings": config.max_seq_len,
         "rms_norm_eps": config.norm_eps,
         "rope_theta": config.rope_theta,

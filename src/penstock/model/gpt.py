@@ -35,8 +35,7 @@ class Rotary(nn.Module):
         steps = torch.arange(0, self._width, 2, dtype=torch.float32, device=device)
         frequencies = self._theta ** (-steps / self._width)
         angles = torch.outer(torch.arange(self._length, dtype=torch.float32, device=device), frequencies)
-        both = torch.cat([angles, angles], dim=-1)
-        return both.cos(), both.sin()
+        return angles.cos(), angles.sin()
 
     def rebuild(self, device: torch.device) -> None:
         """Fills the tables in, after the module was made without memory."""
@@ -48,8 +47,7 @@ class Rotary(nn.Module):
         else:
             cos, sin = self.cos_TE[positions_BT][:, :, None], self.sin_TE[positions_BT][:, :, None]
         left, right = x_BTHE.float().chunk(2, dim=-1)
-        turned = torch.cat([-right, left], dim=-1)
-        return (x_BTHE.float() * cos + turned * sin).to(x_BTHE.dtype)
+        return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1).to(x_BTHE.dtype)
 
 
 class Attention(nn.Module):
@@ -90,7 +88,7 @@ class FeedForward(nn.Module):
             gate, value = hidden.chunk(2, dim=-1)
             hidden = F.silu(gate) * value
         else:
-            hidden = F.gelu(hidden)
+            hidden = F.gelu(hidden, approximate="tanh")
         found: Tensor = self.down(hidden)
         return found
 
