@@ -1,7 +1,7 @@
 """How fast training is, from shards on disk through the loader, against the same model on random tensors already there.
 
-Needs a GPU, torch and numpy, and a dataset: `python bench/train.py DIR` with `src` on PYTHONPATH. Prints a table and writes
-bench/results/train.json.
+Needs a GPU, torch and numpy, and a dataset: `python bench/train.py DIR` with `src` on PYTHONPATH. Prints a table and
+writes bench/results/train.json.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """What training says of what it cannot do."""
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from penstock.errors import ConfigError, DiskFull, PenstockError
-from penstock.train import checkpoint
+from penstock.train import checkpoint, loop
 from penstock.train.loop import LossError, train
 from penstock.types import Silence
 from tests.conftest import CommandLine
@@ -268,6 +269,24 @@ def test_a_step_that_is_not_finite_is_never_saved(here: Path) -> None:
         train(configured(here, lr=1e30, warmup=0.0, grad_clip=0.0, save_interval=1, keep=100))
     for path in checkpoint.saved_checkpoints(here / "runs" / "run"):
         assert checkpoint.read_state(path).step <= int(str(raised.value).split("step ")[1].split(" ")[0])
+
+
+def test_a_gradient_that_is_not_finite_is_found_in_its_step_and_not_saved(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_loss, calls = loop._Run._loss, itertools.count()
+
+    def loss_with_a_bad_slope(run: Any, model: Any, batch: Any) -> torch.Tensor:
+        loss = real_loss(run, model, batch)
+        # The root of nothing is nothing; its slope is not a number.
+        return loss + (loss * 0).abs().sqrt() if next(calls) == 7 else loss
+
+    monkeypatch.setattr(loop._Run, "_loss", loss_with_a_bad_slope)
+    with pytest.raises(LossError, match="step 7 "):
+        train(configured(here, save_interval=1))
+    saved = checkpoint.newest(here / "runs" / "run", Silence())
+    assert saved is not None
+    assert saved.step == 7
 
 
 @pytest.mark.parametrize("skipped", [(), ("0-4",), ("2-3", "5-9")])

@@ -30,7 +30,7 @@ def test_train_on_a_text_file_as_the_guide_writes_it(here: Path, command_line: C
     assert ran.code == 0, ran.err
     assert ran.out.startswith("runs/my_model: step 3, loss ")
     assert ", val loss " in ran.out
-    assert sorted(path.name for path in (here / "runs/my_model/data").iterdir()) == ["train", "val"]
+    assert {path.name for path in (here / "runs/my_model/data").iterdir()} >= {"train", "val"}
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -56,7 +56,7 @@ class _Group:
 
 @contextmanager
 def _no_collecting() -> Iterator[None]:
-    """Nothing made meanwhile goes in circles: looking for it, in a process that has torch, takes longer than the work."""
+    """Nothing made meanwhile goes in circles; in a process with torch, looking for it takes longer than the work."""
     was_on = gc.isenabled()
     gc.disable()
     try:
