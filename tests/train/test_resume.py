@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from penstock.train import checkpoint
+from penstock.train import checkpoint, demo
 from penstock.train.logs import LOG, read_log
 from penstock.train.loop import train
 from tests.conftest import CommandLine
@@ -23,7 +23,7 @@ from .builders import (
     words,
 )
 
-SLOW: dict[str, Any] = {"max_iters": 80, "batch_size": 16, "micro_batch": 1}
+SLOW: dict[str, Any] = {"max_iters": 80, "batch_size": 8, "micro_batch": 1}
 """Steps that take long enough for a kill to come between them."""
 
 
@@ -86,6 +86,27 @@ def test_a_longer_run_goes_on_from_a_shorter_one(here: Path) -> None:
     assert (longer.resumed_from, longer.step) == (10, 20)
     records = read_log(here / "runs" / "run" / LOG)
     require_planned_rows(planned(here, max_iters=20), records, 5)
+
+
+def test_a_run_resumed_between_two_lines_of_the_log_passes_the_check_of_the_demo(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_save = checkpoint.save
+
+    def saved_and_stopped(*args: Any, **kwargs: Any) -> Path:
+        found = real_save(*args, **kwargs)
+        if kwargs["step"] == 24:
+            raise KeyboardInterrupt
+        return found
+
+    # What `penstock demo --steps 100` does, and a last line that is of fewer steps.
+    steps = {"max_iters": 45, "save_interval": 12, "log_interval": 10}
+    monkeypatch.setattr(checkpoint, "save", saved_and_stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(configured(here, **steps))
+    monkeypatch.setattr(checkpoint, "save", real_save)
+    assert train(configured(here, **steps)).resumed_from == 24
+    demo._check_rows(planned(here, **steps), read_log(here / "runs" / "run" / LOG))
 
 
 def test_only_the_newest_checkpoints_are_kept(here: Path) -> None:
