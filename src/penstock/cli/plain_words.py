@@ -64,10 +64,16 @@ def _one(hint: Any) -> Any:
 
         return chosen
     if hint is bool:
-        return lambda word: word.lower() in ("true", "1", "yes")
+        return _truth
     if hint not in (str, int, float, Path):
         raise ConfigError(f"a setting of type {hint} cannot be given here: pip install tyro")
     return hint
+
+
+def _truth(word: str) -> bool:
+    if word not in ("True", "False"):
+        raise argparse.ArgumentTypeError(f"{word!r} is neither True nor False")
+    return word == "True"
 
 
 def _made(kind: Any, found: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import ConfigError
-from penstock.load.plan import Plan
+from penstock.load.plan import Plan, parsed_range
 
 
 def checked_cursor(plan: Plan, state: dict[str, Any]) -> int:
@@ -75,7 +75,8 @@ def _first_untouched(plan: Plan, rows: int) -> int:
 def _same_step(plan: Plan, before: dict[str, str], rows: int) -> bool:
     """Whether the step that the run is in has the rows that it had when the plan was shorter or longer."""
     epochs, max_steps = float(before.get("epochs", "1")), before.get("max_steps")
-    ended = replace(plan, epochs=epochs, max_steps=int(max_steps) if max_steps else None)
+    skip = tuple(parsed_range(word) for word in before.get("skip", "").split(",") if word)
+    ended = replace(plan, epochs=epochs, max_steps=int(max_steps) if max_steps else None, skip=skip)
     return _settled(ended, rows) == _settled(plan, rows)
 
 

@@ -33,9 +33,14 @@ class GPTConfig:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "max_seq_len", "num_layers", "num_heads", "dim"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("vocab_size", "max_seq_len", "num_layers", "num_heads", "dim", "num_kv_heads", "ffn_dim"):
+            value = getattr(self, name)
+            if value is None and name in ("num_kv_heads", "ffn_dim"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigError(f"{name} must be a whole number, got {value!r}")
+            if value < 1:
+                raise ConfigError(f"{name} must be positive, got {value}")
         if self.dim % self.num_heads or self.head_dim % 2:
             raise ConfigError(f"dim {self.dim} does not divide into {self.num_heads} heads of even width")
         if self.num_heads % self.kv_heads:
@@ -99,6 +104,8 @@ def model_config(name_or_file: str) -> GPTConfig:
         raise ConfigError(
             f"model {name_or_file!r}: neither one of {', '.join(NAMED)} nor a JSON file that is there"
         ) from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON ({error})") from error
     return config_from(raw, where=str(path))
@@ -113,6 +120,8 @@ def config_from(raw: object, *, where: str) -> GPTConfig:
         raise ConfigError(f"{where}: no such setting: {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     try:
         return GPTConfig(**raw)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     except TypeError as error:
         raise ConfigError(f"{where}: {error}") from error
 

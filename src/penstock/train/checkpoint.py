@@ -21,6 +21,7 @@ from typing import Any, Final
 import torch
 import torch.distributed.checkpoint as distributed_checkpoint
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -114,15 +115,16 @@ def save(
             dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=partial, no_dist=world.size == 1)
         if world.is_first:
             _complete(partial, final, step, loader, model_config)
-    except OSError as error:
+    except (OSError, CheckpointException) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise DiskFull(
-            f"{final}: cannot be saved ({error.strerror or error}); the checkpoint before it is untouched. Free some "
+            f"{final}: cannot be saved ({_cause(error)}); the checkpoint before it is untouched. Free some "
             "space and run the same command again"
         ) from error
     world.wait()
     if world.is_first:
-        for old in saved_checkpoints(run_dir)[keep:]:
+        # One that claims a later step was passed over as damaged: it must not push this one out.
+        for old in [path for path in saved_checkpoints(run_dir) if path.name <= final.name][keep:]:
             shutil.rmtree(old, ignore_errors=True)
     return final
 
@@ -134,8 +136,8 @@ def load(saved: Saved, *, model: nn.Module, optimizer: torch.optim.Optimizer, wo
     try:
         with _known_to_be_alone():
             dcp.load(state, checkpoint_id=saved.path, no_dist=world.size == 1)
-    except Exception as error:
-        raise CheckpointError(f"{saved.path}: does not fit this model or is damaged ({error})") from error
+    except (Exception, CheckpointException) as error:
+        raise CheckpointError(f"{saved.path}: does not fit this model or is damaged ({_cause(error)})") from error
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     torch.set_rng_state(torch.tensor(list(bytes.fromhex(saved.rng)), dtype=torch.uint8))
 
@@ -144,9 +146,19 @@ def load_weights(saved: Saved, model: nn.Module) -> None:
     """Puts the weights into a model in this process alone."""
     weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     state = {"model": weights}
-    with _known_to_be_alone():
-        dcp.load(state, checkpoint_id=saved.path, no_dist=True)
+    try:
+        with _known_to_be_alone():
+            dcp.load(state, checkpoint_id=saved.path, no_dist=True)
+    except (Exception, CheckpointException) as error:
+        raise CheckpointError(f"{saved.path}: is damaged ({_cause(error)})") from error
     model.load_state_dict(state["model"])
+
+
+def _cause(error: BaseException) -> str:
+    """What went wrong, in words: torch wraps what its ranks raised, and prints their tracebacks."""
+    if isinstance(error, CheckpointException):
+        error = next((inner for inner, _ in error.failures.values()), error)
+    return str(getattr(error, "strerror", None) or error)
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from blake3 import blake3
+
 from penstock.errors import ConfigError, InputError
 from penstock.load.dataset import Dataset
 from penstock.load.plan import Plan, parsed_range
@@ -67,17 +69,25 @@ def _prepared(config: TrainConfig, progress: Progress) -> list[Path]:
     assert config.input_file is not None
     directory = config.run_dir / "data"
     found = [directory / "train", directory / "val"]
-    if all((path / MANIFEST).exists() for path in found):
-        return found
     try:
         text = config.input_file.read_text("utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"{config.input_file}: cannot be read ({error.strerror})") from error
+    made_of = f"{config.tokenization} {blake3(text.encode()).hexdigest()}\n"
+    mark = directory / "made_of"
+    if all((path / MANIFEST).exists() for path in found):
+        if mark.read_text("utf-8") != made_of:
+            raise ConfigError(
+                f"{config.run_dir}: was begun with another text or --tokenization than {config.input_file} as it is "
+                "now; use another --model_name"
+            )
+        return found
     cut = _cut(text)
     if not text[:cut].strip() or not text[cut:].strip():
         raise InputError(f"{config.input_file}: too short to train on and to measure with")
     parts = directory / "text"
     parts.mkdir(parents=True, exist_ok=True)
+    mark.write_text(made_of, "utf-8")
     for path, part in zip(found, (text[:cut], text[cut:]), strict=True):
         file = parts / f"{path.name}.txt"
         file.write_text(part, "utf-8")

@@ -210,7 +210,7 @@ def _plan(config: DemoConfig) -> Plan:
 
 def _resumed_at(records: list[dict[str, Any]]) -> int:
     """The first step that two ranks took."""
-    return int(min(record["step"] for record in records if record.get("ranks") == 2)) - _LOG_INTERVAL
+    return int(min(record["since"] for record in records if record.get("ranks") == 2))
 
 
 def _check_rows(plan: Plan, records: list[dict[str, Any]]) -> int:
@@ -219,11 +219,11 @@ def _check_rows(plan: Plan, records: list[dict[str, Any]]) -> int:
     for record in records:
         if record["kind"] != "train":
             continue
-        first = record["step"] - _LOG_INTERVAL
+        first = record["since"]
         places = np.arange(first * plan.batch_size, min(record["step"] * plan.batch_size, plan.num_rows))
         if row_check(plan.schedule.numbered(places)) != record["row_check"]:
             raise DemoFailed(f"steps {first} to {record['step']} took other rows than the plan's")
-        steps += _LOG_INTERVAL
+        steps += record["step"] - first
     return steps
 
 
@@ -243,7 +243,7 @@ def _numbers(plan: Plan, records: list[dict[str, Any]], base: Baselines, seconds
     ceiling = rows * plan.seq_len / (time.perf_counter() - began)
     speed = [float(np.median([r["tokens_per_s"] for r in train if r["ranks"] == ranks] or [0])) for ranks in (1, 2)]
     return {
-        "steps": len(train) * _LOG_INTERVAL,
+        "steps": train[-1]["step"],
         "rows": plan.num_rows,
         "tokens/s, one rank": speed[0],
         "tokens/s, two ranks": speed[1],

@@ -6,6 +6,7 @@ a run does follows from its settings and its data; killed anywhere, it goes on a
 
 import contextlib
 import json
+import math
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.load.batch import Batch
@@ -56,6 +58,7 @@ class Trained:
 
 def train(config: TrainConfig, *, progress: Progress | None = None) -> Trained:
     """Trains, or goes on training, the model that `config` describes."""
+    _make_directory(config.run_dir)
     with joined_world(config.device) as world:
         quiet = Silence() if not world.is_first else progress or Silence()
         return _Run(config, world, quiet).trained()
@@ -71,7 +74,7 @@ class _Run:
         data = self._data()
         self.plan: Plan = train_plan(config, data, self.seq_len)
         self.shape: GPTConfig = fitted(shape, vocab_size=self.plan.vocab_size, seq_len=self.seq_len)
-        micro = config.micro_batch or max(1, config.batch_size // world.size)
+        micro = max(1, config.batch_size // world.size) if config.micro_batch is None else config.micro_batch
         self.loader = Loader(
             self.plan,
             rank=world.rank,
@@ -118,7 +121,6 @@ class _Run:
         self.optimizer = _optimizer(gpt, config, world.device)
         start, resumed = self._resumed()
         if world.is_first:
-            config.run_dir.mkdir(parents=True, exist_ok=True)
             settings = json.dumps(asdict(config), default=str, indent=2)
             (config.run_dir / "config.json").write_text(settings, "utf-8")
             dataset = self.plan.datasets[0]
@@ -162,7 +164,7 @@ class _Run:
         self.progress.advance(start)
         step, saved_at, loss, val_loss, rate = start, start, None, None, None
         since: list[tuple[Tensor, Tensor]] = []
-        check = 0
+        check, logged = 0, start
         previous: Tensor | None = None
         try:
             while step < self.plan.num_steps:
@@ -185,14 +187,15 @@ class _Run:
                     measured = meter.read()
                     rate = measured["tokens_per_s"]
                     record = {"kind": "train", "step": step, "loss": loss, "lr": self._rate(step - 1), **measured}
-                    record |= {"rows": some[-1].cursor, "row_check": check, "ranks": world.size}
-                    check = 0
+                    record |= {"since": logged, "rows": some[-1].cursor, "row_check": check, "ranks": world.size}
+                    check, logged = 0, step
                     self._log(logs, record)
                 if self.val is not None and (step % config.eval_interval == 0 or step == self.plan.num_steps):
                     val_loss = self.evaluated()
                     self._log(logs, {"kind": "val", "step": step, "val_loss": val_loss})
                     meter.pause()
                 if config.save_interval and step % config.save_interval == 0:
+                    self._require_finite(step - 1, previous, previous)
                     self._save(step)
                     saved_at = step
                     meter.pause()
@@ -224,8 +227,10 @@ class _Run:
                 loss = self._loss(self.model, batch)
                 (loss * scale).backward()
             total += loss.detach()
-        if config.grad_clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), config.grad_clip)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.grad_clip or math.inf)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        # A gradient that is not finite spoils the weights, whatever the loss was.
+        total = torch.where(norm.isfinite(), total, torch.nan)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return total, num_labels, int(seen)
@@ -267,11 +272,12 @@ class _Run:
         explanation = self.plan.explain(step)
         said = str(explanation).splitlines()
         more = [f"… and {len(said) - 40} more lines"] if len(said) > 40 else []
-        first = step * self.config.batch_size
+        rows = [row.row for row in explanation.rows]
+        first, stop = min(rows), max(rows) + 1
         raise LossError(
             f"the loss of step {step:,} is not finite. It was made of:\n"
             + "\n".join(said[:40] + more)
-            + f"\nTo leave these rows out: --skip {first}-{first + self.config.batch_size}; or lower --lr"
+            + f"\nTo leave these rows out: --skip {first}-{stop}; or lower --lr"
         )
 
     def _log(self, logs: Logs | None, record: dict[str, Any]) -> None:
@@ -298,6 +304,15 @@ class _Run:
             world=self.world,
             keep=self.config.keep,
         )
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be made ({error.strerror}); use another --model_name or --runs_dir"
+        ) from error
 
 
 def row_check(rows: NDArray[np.int64]) -> int:
