@@ -5,7 +5,7 @@ Takes the ends of documents shard by shard and keeps one number for each: where 
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,14 +116,20 @@ def _sorted_starts(
 ) -> NDArray[np.int64]:
     starts = np.empty(int(histogram.sum()), np.int64)
     free = np.cumsum(histogram) - histogram
-    # Sorting 16 bits takes two passes over the numbers; more than that takes many.
-    narrow = np.uint16 if seq_len < 1 << 16 else np.uint32
+    # Length and place in one small number: sorting those is several times faster than sorting places by length.
+    bits = (_BLOCK - 1).bit_length()
+    narrow: Any = np.uint32 if seq_len.bit_length() + bits <= 32 else np.uint64
+    places = np.arange(_BLOCK, dtype=narrow)
     for ends, lengths in _blocks(shards):
         rests, is_long = _rests(lengths, seq_len, long_documents)
         item_starts = ends - lengths
         if long_documents == "split" and len(is_long):
             item_starts[is_long] = ends[is_long] - rests[is_long]
-        order = np.argsort(rests.astype(narrow), kind="stable")
+        keys = rests.astype(narrow)
+        keys <<= narrow(bits)
+        keys |= places[: len(keys)]
+        keys.sort()
+        order = keys & narrow((1 << bits) - 1)
         counts = np.bincount(rests, minlength=seq_len + 1)
         if counts[0]:
             # Documents that have no item come first.
