@@ -86,17 +86,14 @@ class Group:
     @cached_property
     def positions(self) -> list[Array]:
         """Of all batches, in int32."""
-        upward = _upward(self.seq_len)
-        positions_RT = np.empty((len(self.tokens), self.seq_len), np.int32)
-        lengths = (self._bounds[1:] - self._bounds[:-1]).tolist()
-        np.concatenate([upward[:length] for length in lengths], out=positions_RT.reshape(-1))
-        return self._cut(positions_RT)
+        bounds = self._bounds
+        starts = np.repeat(bounds[:-1], bounds[1:] - bounds[:-1])
+        return self._cut(np.subtract(_upward(len(starts)), starts, out=starts).reshape(len(self.tokens), -1))
 
     def bounds(self, number: int) -> NDArray[np.int32]:
         """Where the segments of one batch begin, and where the last one ends."""
         first, last = self._bound_numbers[number], self._bound_numbers[number + 1]
-        bounds = self._bounds[first : last + 1] - number * self.micro * self.seq_len
-        return bounds.astype(np.int32)
+        return self._bounds[first : last + 1] - np.int32(number * self.micro * self.seq_len)
 
     def documents(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Lengths and documents of the segments of one batch."""
@@ -131,8 +128,8 @@ class Group:
         return np.sort(np.concatenate([fillers, masked[(masked + 1) % self.seq_len != 0] + 1]))
 
     @cached_property
-    def _bounds(self) -> NDArray[np.int64]:
-        return self._documented.bounds_in(self._first, self._first + len(self.tokens))
+    def _bounds(self) -> NDArray[np.int32]:
+        return self._documented.bounds_in(self._first, self._first + len(self.tokens)).astype(np.int32)
 
     @cached_property
     def _bound_numbers(self) -> list[int]:

@@ -41,25 +41,25 @@ class PlacedRows:
         self.shards: list[int] = segments.shard.tolist()
         self.starts: list[int] = (segments.start * maker.token_bytes).tolist()
         """In its shard, in bytes."""
-        self._uneven: list[int] = []
-        """Rows that are not simply one stretch of tokens and the one after it, rising."""
+        self._padded: list[int] = []
+        """Rows that have to be filled up, rising."""
         if len(segments.row) == len(numbers) and not maker.whole_documents:
             self._place_chunks(segments)
         else:
-            self._place_pieces(segments)
+            self._place_pieces(segments, source)
 
     def masked_in(self, first: int, last: int) -> NDArray[np.int64]:
         """The masked positions of rows `first` up to `last`."""
-        if not self.is_uneven(first, last):
+        if not len(self._masked):
             return _NONE
         seq_len = self._maker.seq_len
         begin, end = np.searchsorted(self._masked, [first * seq_len, last * seq_len])
         return self._masked[begin:end]
 
-    def is_uneven(self, first: int, last: int) -> bool:
-        """Whether one of the rows `first` up to `last` is more or less than one stretch and the token after it."""
-        at = bisect_left(self._uneven, first)
-        return at < len(self._uneven) and self._uneven[at] < last
+    def is_padded(self, first: int, last: int) -> bool:
+        """Whether one of the rows `first` up to `last` has to be filled up."""
+        at = bisect_left(self._padded, first)
+        return at < len(self._padded) and self._padded[at] < last
 
     def bounds_in(self, first: int, last: int) -> NDArray[np.int64]:
         """Where the segments of rows `first` up to `last` begin, these rows end to end, and where the last one ends."""
@@ -94,32 +94,41 @@ class PlacedRows:
         """Of each row; one more at the end."""
         self.stops: list[int] = ((segments.start + segments.length + segments.goes_on) * maker.token_bytes).tolist()
         """Where each segment ends, in bytes, the label of its last token included where that is the next token."""
-        uneven = np.flatnonzero(~segments.goes_on)
-        self._uneven = uneven.tolist()
+        short = np.flatnonzero(~segments.goes_on)
+        self._padded = short.tolist()
         self.room: dict[int, int] = dict(
-            zip(self._uneven, (maker.seq_len - segments.length[uneven]).tolist(), strict=True)
+            zip(self._padded, (maker.seq_len - segments.length[short]).tolist(), strict=True)
         )
         """Padding, where a row has any."""
         self.padding: dict[int, int] = {row: (room + 1) * maker.token_bytes for row, room in self.room.items()}
         """Bytes to be filled up in a row, the token after it included."""
-        first = uneven * maker.seq_len + segments.length[uneven] - 1
-        self._masked = runs(first, (uneven + 1) * maker.seq_len - first)
+        first = short * maker.seq_len + segments.length[short] - 1
+        self._masked = runs(first, (short + 1) * maker.seq_len - first)
 
-    def _place_pieces(self, segments: Segments) -> None:
+    def _place_pieces(self, segments: Segments, source: NDArray[np.int64] | None) -> None:
         """Any number of segments in a row, none in a filler."""
         seq_len, token_bytes = self._maker.seq_len, self._maker.token_bytes
         num_rows, goes_on = len(self.numbers), segments.goes_on
-        self.stops = ((segments.start + segments.length + goes_on) * token_bytes).tolist()
         first_segment = np.searchsorted(segments.row, np.arange(num_rows + 1))
         self.first_segment = first_segment.tolist()
         counts = np.diff(first_segment)
         ends = np.concatenate([[0], np.cumsum(segments.length)])
-        has_next = np.append(goes_on, False)[first_segment[1:] - 1] & (counts > 0)
-        self._uneven = np.flatnonzero((counts != 1) | ~has_next).tolist()
         room = seq_len - (ends[first_segment[1:]] - ends[first_segment[:-1]])
-        short, filled = np.flatnonzero(room), np.flatnonzero(~has_next)
+        stops = segments.start + segments.length + goes_on
+        # After a full row comes a token whose label is masked, so any will do: the next in the shard, if there is one.
+        full = np.flatnonzero((room == 0) & (counts > 0))
+        lasts = first_segment[full + 1] - 1
+        inside = stops[lasts] < self._maker.shard_tokens(
+            segments.shard[lasts], None if source is None else source[lasts]
+        )
+        stops[lasts[inside & ~goes_on[lasts]]] += 1
+        self.stops = (stops * token_bytes).tolist()
+        needs = np.ones(num_rows, bool)
+        needs[full[inside | goes_on[lasts]]] = False
+        short, filled = np.flatnonzero(room), np.flatnonzero(needs)
+        self._padded = filled.tolist()
         self.room = dict(zip(short.tolist(), room[short].tolist(), strict=True))
-        self.padding = dict(zip(filled.tolist(), ((room[filled] + 1) * token_bytes).tolist(), strict=True))
+        self.padding = dict(zip(self._padded, ((room[filled] + 1) * token_bytes).tolist(), strict=True))
         # Padding is a segment too.
         self._first_bound = first_segment + np.concatenate([[0], np.cumsum(room > 0)])
         lengths = np.empty(int(self._first_bound[-1]), np.int64)
@@ -148,6 +157,13 @@ class RowMaker:
         documents = [dataset.num_documents for dataset in self.datasets]
         self.first_documents = (np.cumsum(documents) - documents).tolist()
 
+    def shard_tokens(self, shard: NDArray[np.int64], source: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """How many tokens these shards have; `source`: whose they are, where there are several datasets."""
+        if source is None:
+            return self.datasets[0].shard_tokens[shard]
+        firsts = np.cumsum([0, *(len(dataset.shards) for dataset in self.datasets)])
+        return np.concatenate([dataset.shard_tokens for dataset in self.datasets])[firsts[source] + shard]
+
     def placed(self, places: NDArray[np.int64]) -> PlacedRows:
         """Where the rows at `places` of the plan lie. FILLER is a row of padding."""
         real = np.flatnonzero(places != FILLER)
@@ -164,7 +180,7 @@ class RowMaker:
     def tokens(self, rows: PlacedRows, first: int, last: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The tokens of rows `first` up to `last`, and after each row the label of its last token."""
         pieces = self._pieces(rows, rows.first_segment[first], rows.first_segment[last])
-        if rows.is_uneven(first, last):
+        if rows.is_padded(first, last):
             pieces = self._filled_up(rows, first, last, pieces)
         # Joining bytes and casting all of them at once is faster than anything that numpy does piece by piece.
         stored = np.frombuffer(bytearray().join(pieces), self._stored_dtype).reshape(last - first, self._width)
