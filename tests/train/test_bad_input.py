@@ -1,6 +1,7 @@
 """What training says of what it cannot do."""
 
 import errno
+import fcntl
 import itertools
 import json
 import os
@@ -320,3 +321,12 @@ def test_a_run_directory_that_is_a_file_is_an_error_with_its_name(here: Path, co
     ran = command_line.run_here("train", *words(max_iters=1))
     assert ran.code in (1, 2)
     assert "runs/run" in ran.err
+
+
+def test_a_run_that_is_at_work_is_left_alone(here: Path) -> None:
+    run_dir = here / "runs" / "busy"
+    run_dir.mkdir(parents=True)
+    with open(run_dir / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another `penstock train` is at work"):
+            train(configured(here, model_name="busy"))

@@ -66,11 +66,12 @@ def saved_checkpoints(run_dir: Path) -> list[Path]:
 
 def newest(run_dir: Path, progress: Progress) -> Saved | None:
     """The newest checkpoint that is whole."""
-    for path in saved_checkpoints(run_dir):
+    left = saved_checkpoints(run_dir)
+    while left:
         try:
-            return read_state(path)
+            return read_state(left.pop(0))
         except CheckpointError as error:
-            progress.warn(f"{error}; going back to the one before")
+            progress.warn(f"{error}; " + ("going back to the one before" if left else "none is whole: starting over"))
     return None
 
 

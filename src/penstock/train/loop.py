@@ -5,6 +5,7 @@ a run does follows from its settings and its data; killed anywhere, it goes on a
 """
 
 import contextlib
+import fcntl
 import json
 import math
 import shutil
@@ -60,8 +61,10 @@ def train(config: TrainConfig, *, progress: Progress | None = None) -> Trained:
     """Trains, or goes on training, the model that `config` describes."""
     _make_directory(config.run_dir)
     with joined_world(config.device) as world:
-        quiet = Silence() if not world.is_first else progress or Silence()
-        return _Run(config, world, quiet).trained()
+        if not world.is_first:
+            return _Run(config, world, Silence()).trained()
+        with _alone_in(config.run_dir):
+            return _Run(config, world, progress or Silence()).trained()
 
 
 class _Run:
@@ -330,6 +333,17 @@ def _optimizer(model: nn.Module, config: TrainConfig, device: torch.device) -> t
     return torch.optim.AdamW(
         groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=device.type in ("cuda", "cpu")
     )
+
+
+@contextlib.contextmanager
+def _alone_in(run_dir: Path) -> Iterator[None]:
+    """No other run writes here meanwhile: ranks that outlived their launcher, say."""
+    with open(run_dir / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"{run_dir}: another `penstock train` is at work here; wait for it, or end it") from error
+        yield
 
 
 @contextlib.contextmanager
