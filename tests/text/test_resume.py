@@ -101,8 +101,10 @@ def test_finished_units_are_not_done_again(source: Path, tmp_path: Path) -> None
 
 
 def test_ctrl_c_stops_at_once_says_so_and_leaves_work_that_goes_on(source: Path, tmp_path: Path) -> None:
-    out, reference = tmp_path / "out", tmp_path / "reference"
-    command = words(source, out, 2, "--tokenization", "byte")
+    out, reference, large = tmp_path / "out", tmp_path / "reference", tmp_path / "large.jsonl"
+    # So much that it cannot be over between looking and stopping it.
+    large.write_bytes(source.read_bytes() * 12)
+    command = words(large, out, 2, "--tokenization", "byte")
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -115,7 +117,7 @@ def test_ctrl_c_stops_at_once_says_so_and_leaves_work_that_goes_on(source: Path,
     assert "run the same command again" in errors and "Traceback" not in errors
     assert not list(out.rglob("*.partial"))
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(words(source, reference, 1, "--tokenization", "byte"), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(words(large, reference, 1, "--tokenization", "byte"), check=True, stdout=subprocess.DEVNULL)
     assert_same(reference, out)
 
 
